@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What nobody can know waits for a person: list it, look at the payments, settle it.
+
+Run it: python examples/reconcile.py
+"""
+
+from opentelemetry.sdk.trace import TracerProvider
+
+from genai_processor import GenAISpanProcessor
+from genai_processor.errors import LedgerConflictError
+from genai_processor.ledger import MemoryLedger, Resolution
+
+ledger = MemoryLedger()
+provider = TracerProvider()
+provider.add_span_processor(GenAISpanProcessor(ledger=ledger))
+
+attributes = {
+    "gen_ai.operation.name": "execute_tool",
+    "gen_ai.tool.name": "create_refund",
+    "gen_ai.tool.call.id": "call_h2Fq9x",
+}
+try:
+    with provider.get_tracer("my_agent").start_as_current_span("execute_tool create_refund", attributes=attributes):
+        raise TimeoutError("no answer from the payment service")
+except TimeoutError:
+    pass
+
+for entry in ledger.pending().entries:
+    print(f"waits: {entry.tool} {entry.call_id}: {entry.state} ({entry.reason})")
+
+    # Ana has looked: the payment service knows of no such refund. `version` says what she was looking at.
+    note = "the payment service knows no refund of order 1042 (14:05)"
+    settled = ledger.settle(entry.entry_id, Resolution.NOT_COMMITTED, who="ana", note=note, version=entry.version)
+    print(f"settled: {settled.tool} {settled.call_id}: {settled.resolution}")
+
+    # Somebody else had the same list open. Two people cannot both settle it.
+    try:
+        ledger.settle(entry.entry_id, Resolution.COMMITTED, who="ben", note="looks paid", version=entry.version)
+    except LedgerConflictError as error:
+        print(f"refused: {error}")
+
+print(f"waiting now: {len(ledger.pending().entries)}")

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From settings to a working whole: which judge, which ledger, which policy."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from genai_processor.errors import LedgerError
+from genai_processor.ledger import MemoryLedger, open_ledger
+from genai_processor.retry.policy import Policy
+from genai_processor.retry.witness import Limits, Witness
+from genai_processor.settings import PREFIX, Settings
+from genai_processor.stamper import Stamper
+
+if TYPE_CHECKING:
+    from opentelemetry._logs import LoggerProvider
+    from opentelemetry.metrics import MeterProvider
+
+    from genai_processor.ledger.protocol import Ledger
+
+_log = logging.getLogger(__name__)
+
+
+def make_stamper(
+    *,
+    ledger: Ledger | None = None,
+    policy: Policy | None = None,
+    settings: Settings | None = None,
+    meter_provider: MeterProvider | None = None,
+    logger_provider: LoggerProvider | None = None,
+) -> Stamper:
+    """Build what judges spans. Opens nothing and starts nothing.
+
+    Args:
+        ledger: Where to record verdicts; by default what `settings` names.
+        policy: What the user declares about tools; by default what `settings` says.
+        settings: By default those of the environment.
+        meter_provider: For metrics; by default the global one.
+        logger_provider: For log events; by default the global one.
+    """
+    settings = Settings.from_environ() if settings is None else settings
+    limits = Limits(max_calls=settings.max_calls, max_bytes=settings.max_bytes, max_age=settings.max_age)
+    judge = Witness(
+        policy=policy_of(settings) if policy is None else policy, limits=limits, length_limit=settings.length_limit
+    )
+    return Stamper(
+        judge,
+        ledger=ledger_of(settings) if ledger is None else ledger,
+        settings=settings,
+        meter_provider=meter_provider,
+        logger_provider=logger_provider,
+    )
+
+
+def policy_of(settings: Settings) -> Policy:
+    """Return what the settings declare about tools."""
+    return Policy(read_only=settings.read_only_tools, idempotent=settings.idempotent_tools, known=settings.known_tools)
+
+
+def ledger_of(settings: Settings) -> Ledger:
+    """Return the ledger that the settings name, or one in memory, with a warning, if they name none that there is."""
+    try:
+        return open_ledger(settings.ledger)
+    except LedgerError as error:
+        _log.warning("%sLEDGER cannot be used, using 'memory:' instead: %s", PREFIX, error)
+        return MemoryLedger()

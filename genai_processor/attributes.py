@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every attribute, metric and event name that this package writes.
+
+All of them start with ``genai.``: the ``gen_ai.`` namespace belongs to OpenTelemetry's semantic conventions. Values are
+strings unless the name says otherwise. No argument and no result of a tool is ever written.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# On a span that shows a tool call, and on the log event.
+
+GENAI_RETRY_VERDICT: Final = "genai.retry.verdict"
+"""May the call be tried again: `no_retry_needed`, `retryable_pre_execution`, `retryable_read_only`,
+`retryable_same_call_id`, `quarantined` or `quarantined_unknown`."""
+
+GENAI_RETRY_REASON: Final = "genai.retry.reason"
+"""Why, as one word from a closed list, such as `commitment_marker` or `arguments_withheld`."""
+
+GENAI_RETRY_EVIDENCE: Final = "genai.retry.evidence"
+"""What the verdict rests on: an array of short strings."""
+
+GENAI_RETRY_EXECUTION: Final = "genai.retry.execution"
+"""Whether the tool's body ran: `not_started`, `started` (both only on positive proof) or `unknown`."""
+
+GENAI_RETRY_EFFECT: Final = "genai.retry.effect"
+"""What the user declared of the tool: `read_only`, `idempotent` or `non_idempotent`."""
+
+GENAI_RETRY_ARGUMENTS_STATE: Final = "genai.retry.arguments.state"
+"""What the trace holds of the arguments: `complete`, `malformed`, `cut` or `withheld`."""
+
+GENAI_RETRY_CALL_ID_SOURCE: Final = "genai.retry.call_id.source"
+"""Where the call id comes from: `span`, `guard`, `proposal` or `none`."""
+
+GENAI_RETRY_CALL_ID: Final = "genai.retry.call_id"
+"""The call id, only where the span itself had none and another one names it."""
+
+GENAI_RETRY_DUPLICATE_OF: Final = "genai.retry.duplicate_of"
+"""Span id, in hex, of the execution that this one repeats."""
+
+GENAI_RETRY_ATTEMPT: Final = "genai.retry.attempt"
+"""Which execution of its action this is, counted from 1: an int."""
+
+GENAI_RETRY_SUSPECTED: Final = "genai.retry.suspected"
+"""Whether a duplicate is only suspected: a bool. On metrics."""
+
+GENAI_RETRY_LATE: Final = "genai.retry.late"
+"""True where the evidence came after the tool's span had gone: a bool. On the log event."""
+
+GENAI_RETRY_ENTRY_ID: Final = "genai.retry.entry_id"
+"""The ledger entry to settle: random, says nothing of the call."""
+
+GENAI_RETRY_ACTION: Final = "genai.retry.action"
+"""Digest of the action, only where `GENAI_PROCESSOR_STAMP_DIGESTS` asks for it."""
+
+GEN_AI_TOOL_NAME: Final = "gen_ai.tool.name"
+"""OpenTelemetry's own attribute for the tool's name, repeated on the log event."""
+
+# On metrics only.
+
+GENAI_LEDGER_STATE: Final = "genai.ledger.state"
+"""State of a ledger entry: `claimed`, `completed`, `not_started`, `paused`, `undelivered`, `quarantined`, `settled`."""
+
+GENAI_PROCESSOR_FAULT: Final = "genai.processor.fault"
+"""What went wrong inside the processor, or in a processor behind it: one of `genai_processor.telemetry.Fault`."""
+
+# The log event.
+
+EVENT_QUARANTINED: Final = "genai.retry.quarantined"
+"""A tool call may have committed: emitted for each span of it that ends so, and when evidence comes later."""
+
+# Metrics: all observable, read from plain integers when they are collected.
+
+METRIC_VERDICTS: Final = "genai.retry.verdicts"
+"""Counter of judged tool spans by `genai.retry.verdict` and `genai.retry.reason`. Unit: ``{span}``."""
+
+METRIC_DUPLICATES: Final = "genai.retry.duplicates"
+"""Counter of executions that repeat another one, by `genai.retry.suspected`. Unit: ``{execution}``."""
+
+METRIC_REBILLED_TOKENS: Final = "genai.retry.rebilled_tokens"
+"""Counter of input tokens of the inferences that proposed a duplicated action again. Unit: ``{token}``."""
+
+METRIC_LEDGER_ENTRIES: Final = "genai.ledger.entries"
+"""Gauge of ledger entries by `genai.ledger.state`. Unit: ``{entry}``."""
+
+METRIC_FAULTS: Final = "genai.processor.faults"
+"""Counter of what went wrong, by `genai.processor.fault`. Unit: ``{fault}``."""

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every exception that this package raises, in one tree.
+
+Catch `GenAIProcessorError` to catch them all. Where an error stands for another one (a driver's, the operating
+system's), that one is kept as ``__cause__``. Messages say where, and what to do about it; of a tool's effect they only
+ever say that it "may have committed".
+"""
+
+from __future__ import annotations
+
+
+class GenAIProcessorError(Exception):
+    """Base of every error that this package raises."""
+
+
+class ToolSpanCommitmentError(GenAIProcessorError, RuntimeError):
+    """A tool call must not be tried again by machine: its effect may have committed.
+
+    A `RuntimeError`, so that frameworks which retry "any exception that is not a programming error" leave it alone,
+    and never a bare `BaseException`, which some runtimes lose or hang on.
+
+    Attributes:
+        tool: Name of the tool, if known.
+        call_id: The call id, if a usable one is known.
+        reason: Short reason, one of the documented values of ``genai.retry.reason`` or of a refusal.
+        entry_id: The ledger entry to settle, if there is one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        tool: str | None = None,
+        call_id: str | None = None,
+        reason: str | None = None,
+        entry_id: str | None = None,
+    ) -> None:
+        """Keep the message and, where known, what it is about."""
+        super().__init__(message)
+        self.tool = tool
+        self.call_id = call_id
+        self.reason = reason
+        self.entry_id = entry_id
+
+
+class LedgerError(GenAIProcessorError):
+    """Base of what can go wrong with a ledger."""
+
+
+class LedgerURLError(LedgerError, ValueError):
+    """A ledger URL names no known ledger, or an option that it does not have."""
+
+
+class LedgerUnavailableError(LedgerError):
+    """The ledger cannot be asked right now; nothing may be concluded about the call."""
+
+
+class LedgerConflictError(LedgerError):
+    """Somebody else changed the entry since it was read; read it again before deciding.
+
+    Attributes:
+        entry_id: The entry in question.
+        expected: The version that the caller had read.
+        found: The version that the ledger holds.
+    """
+
+    def __init__(self, message: str, *, entry_id: str = "", expected: int = 0, found: int = 0) -> None:
+        """Keep the message and the two versions."""
+        super().__init__(message)
+        self.entry_id = entry_id
+        self.expected = expected
+        self.found = found
+
+
+class UnknownEntryError(LedgerError, LookupError):
+    """The ledger holds no entry of that id: never made, or evicted. Absence is never proof that nothing ran."""
+
+
+class InvalidTransitionError(LedgerError):
+    """The entry's state does not allow what was asked, such as settling a call that is still running."""
+
+
+class InvalidSettlementError(LedgerError, ValueError):
+    """A settlement lacks what it needs: who settles it, and a note that says on what ground."""
+
+
+class TraceFileError(GenAIProcessorError):
+    """A recorded trace cannot be read; the message names file and line."""

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The way in without code: the entry point that ``opentelemetry-instrument`` loads, and ``instrument()``.
+
+    GenAIProcessorInstrumentor().instrument()
+
+covers the global tracer provider and every one made afterwards. A provider that exists already and is not the global
+one cannot be found: hand it over with ``instrument(tracer_provider=...)``.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import weakref
+from collections.abc import Callable, Collection
+from dataclasses import fields
+from typing import Any, Final
+
+from opentelemetry import trace
+from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type: ignore[attr-defined]
+from opentelemetry.sdk.environment_variables import OTEL_SDK_DISABLED
+from opentelemetry.sdk.trace import TracerProvider
+
+from genai_processor.assembly import make_stamper
+from genai_processor.attach import Beside, Front, attach
+from genai_processor.settings import Settings
+from genai_processor.stamper import Stamper
+from genai_processor.telemetry import Fault
+
+_log = logging.getLogger(__name__)
+
+_PARTS: Final = ("policy", "meter_provider", "logger_provider")
+_NESTED: Final = 5
+
+
+class GenAIProcessorInstrumentor(BaseInstrumentor):  # type: ignore[misc]
+    """Puts the verdict on the tool spans of tracer providers, in front of whatever they export to.
+
+    `instrument` takes `tracer_provider`, `meter_provider` and `logger_provider` (by default the global ones; only the
+    tracer provider that is handed over is then covered), `ledger` (a ledger or its URL), `policy`, `settings`, and
+    every field of `Settings` by its name. It opens no file, starts no thread and raises nothing: the interpreter runs
+    it before the application, and would not survive it. `uninstrument` puts back what was there.
+    """
+
+    _coverage: _Coverage | None = None
+
+    def instrumentation_dependencies(self) -> Collection[str]:
+        """Return nothing: what is instrumented is the SDK itself."""
+        return ()
+
+    def _instrument(self, **kwargs: Any) -> None:
+        if os.environ.get(OTEL_SDK_DISABLED, "").strip().lower() == "true":
+            return
+        try:
+            provider = kwargs.pop("tracer_provider", None)
+            self._coverage = _Coverage(_stamper_from(kwargs))
+            if provider is None:
+                self._coverage.watch()
+                provider = trace.get_tracer_provider()
+            self._coverage.cover(provider)
+        except (Exception, SystemExit):  # noqa: BLE001
+            _log.exception("genai_processor could not be set up; spans are exported as they are")
+
+    def _uninstrument(self, **kwargs: Any) -> None:
+        coverage, self._coverage = self._coverage, None
+        if coverage is None:
+            return
+        try:
+            coverage.leave()
+        except (Exception, SystemExit):  # noqa: BLE001
+            _log.exception("genai_processor could not be taken away entirely")
+
+
+def _stamper_from(options: dict[str, Any]) -> Stamper:
+    """Build the stamper from the keywords of `instrument`; those that are none of ours are named in a warning."""
+    parts = {name: options.pop(name, None) for name in _PARTS}
+    settings = options.pop("settings", None)
+    ledger = options.pop("ledger", None)
+    if isinstance(ledger, str):
+        options["ledger"], ledger = ledger, None
+    if settings is None:
+        settings = Settings.from_environ(**options)
+    elif options:
+        known = {field.name for field in fields(Settings)}
+        for name in options:
+            what = "is part of the settings that are given" if name in known else "is no setting of genai_processor"
+            _log.warning("%s %s; it is ignored", name, what)
+    return make_stamper(ledger=ledger, settings=settings, **parts)
+
+
+class _Coverage:
+    """The providers whose spans are judged by one stamper."""
+
+    def __init__(self, stamper: Stamper) -> None:
+        self._stamper = stamper
+        # Providers come and go, and take with them what stands in front of them.
+        self._attached: weakref.WeakSet[Front | Beside] = weakref.WeakSet()
+        self._hook: _InitHook | None = None
+
+    def watch(self) -> None:
+        """Cover every provider that is made from now on."""
+        self._hook = _InitHook(self.cover)
+
+    def cover(self, provider: Any) -> None:
+        """Cover a provider. Raises no `Exception`."""
+        try:
+            provider = _innermost(provider)
+            if isinstance(provider, (trace.ProxyTracerProvider, trace.NoOpTracerProvider)):
+                return  # makes no spans of its own; the SDK's is still to come, or never will
+            attached = attach(provider, self._stamper)
+            if attached is not None:
+                self._attached.add(attached)
+        except Exception as error:  # noqa: BLE001 - an application that makes a provider must get it
+            self._stamper.faults.count(Fault.ATTACH, "A tracer provider could not be covered", error)
+
+    def leave(self) -> None:
+        """Leave every provider, and the class, as they were."""
+        if self._hook is not None:
+            self._hook.leave()
+        for attached in list(self._attached):
+            attached.leave()
+
+
+class _InitHook:
+    """Calls back for every `TracerProvider` that is made."""
+
+    def __init__(self, callback: Callable[[TracerProvider], None]) -> None:
+        self._callback: Callable[[TracerProvider], None] | None = callback
+        self._original: Callable[..., None] = TracerProvider.__init__
+        original = self._original
+
+        @functools.wraps(original)
+        def init(provider: TracerProvider, *args: Any, **kwargs: Any) -> None:
+            original(provider, *args, **kwargs)
+            if (call := self._callback) is not None:
+                call(provider)
+
+        self._init = init
+        TracerProvider.__init__ = init  # type: ignore[assignment,method-assign]
+
+    def leave(self) -> None:
+        """Put the original back; under somebody else's wrapper only call back no more."""
+        self._callback = None
+        if TracerProvider.__init__ is self._init:
+            TracerProvider.__init__ = self._original  # type: ignore[method-assign]
+
+
+def _innermost(provider: Any) -> Any:
+    """Follow the providers that only stand for another one, as logfire's does."""
+    for _ in range(_NESTED):
+        inner = None if isinstance(provider, TracerProvider) else getattr(provider, "provider", None)
+        if inner is None:
+            break
+        provider = inner
+    return provider

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The span processor: every span that ends is judged, then forwarded to the processors behind it.
+
+    provider.add_span_processor(GenAISpanProcessor(BatchSpanProcessor(exporter)))
+
+Only what stands *behind* it sees the verdict on the span; processors registered beside it get the span as it was.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+
+from genai_processor.assembly import make_stamper
+from genai_processor.telemetry import Fault
+
+if TYPE_CHECKING:
+    from opentelemetry._logs import LoggerProvider
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import MeterProvider
+
+    from genai_processor.ledger.protocol import Ledger
+    from genai_processor.retry.policy import Policy
+    from genai_processor.settings import Settings
+
+_log = logging.getLogger(__name__)
+
+
+class GenAISpanProcessor(SpanProcessor):
+    """Answers, on every span that shows a tool call: may it be tried again?
+
+    For each span that ends: read, judge, record, stamp, forward. What it forwards is a copy with the attributes of
+    `genai_processor.attributes`; the span that other processors hold stays as it is. It never raises an exception of
+    its own or of a processor behind it, does no I/O on the thread that ends a span, and loses no span: whatever goes
+    wrong inside is counted in the metric ``genai.processor.faults``, logged once, and the span goes on as it came.
+
+    Spans that were sampled to be recorded only count as evidence, and go on as they came. So do spans that carry a
+    verdict already, from another processor of this class or from the instrumentor.
+    """
+
+    def __init__(
+        self,
+        *downstream: SpanProcessor | SpanExporter,
+        ledger: Ledger | None = None,
+        policy: Policy | None = None,
+        settings: Settings | None = None,
+        meter_provider: MeterProvider | None = None,
+        logger_provider: LoggerProvider | None = None,
+    ) -> None:
+        """Make a processor in front of others.
+
+        Args:
+            *downstream: Who gets the spans, in this order. A bare exporter is put behind a `BatchSpanProcessor`. With
+                none, spans are judged and recorded, and end here.
+            ledger: Where to record verdicts; by default what `settings` names.
+            policy: What the user declares about tools; by default what `settings` says.
+            settings: By default those of the environment.
+            meter_provider: For the metrics of this package; by default the global one.
+            logger_provider: For its log events; by default the global one.
+
+        Raises:
+            TypeError: Something in `downstream` is neither a processor nor an exporter.
+        """
+        self._downstream = tuple(_as_processor(one) for one in downstream)
+        self._stamper = make_stamper(
+            ledger=ledger,
+            policy=policy,
+            settings=settings,
+            meter_provider=meter_provider,
+            logger_provider=logger_provider,
+        )
+        self._running = [True]
+        if not self._downstream:
+            _log.warning("GenAISpanProcessor has nothing behind it: it judges and records, and exports no verdicts")
+
+    @property
+    def ledger(self) -> Ledger:
+        """Where verdicts are recorded."""
+        return self._stamper.ledger
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        """Tell everybody behind that a span has begun, and note it."""
+        try:
+            self._stamper.start(span, parent_context)
+        finally:
+            self._each(Fault.DOWNSTREAM_START, lambda one: one.on_start(span, parent_context=parent_context))
+
+    def _on_ending(self, span: Span) -> None:
+        # An experimental part of the SDK's interface; older SDKs never call it, and a processor may be without it.
+        self._each(Fault.DOWNSTREAM_END, lambda one: getattr(one, "_on_ending", _ignore)(span))
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Judge a span and forward it, tagged if it shows a tool call."""
+        forwarded = span
+        try:
+            forwarded = self._stamper.stamp(span)
+        finally:
+            self._each(Fault.DOWNSTREAM_END, lambda one: one.on_end(forwarded))
+
+    def shutdown(self) -> None:
+        """Shut everybody behind down, once. Spans that end later are still judged and forwarded."""
+        try:
+            self._running.pop()  # atomic, and so neither a lock to inherit at a fork nor one to wait for
+        except IndexError:
+            return
+        try:
+            self._stamper.recorder.flush(_SHUTDOWN_SECONDS)
+        finally:
+            self._each(Fault.DOWNSTREAM_SHUTDOWN, lambda one: one.shutdown())
+
+    def force_flush(self, timeout_millis: int = 30000) -> bool:
+        """Flush the ledger's recorder and everybody behind, one after the other, within one time limit.
+
+        Args:
+            timeout_millis: For all of them together.
+
+        Returns:
+            Whether all were flushed in time.
+        """
+        deadline = time.monotonic() + timeout_millis / 1000
+        results = [self._stamper.recorder.flush(timeout_millis / 1000)]
+
+        def flush(one: SpanProcessor) -> None:
+            left = int((deadline - time.monotonic()) * 1000)
+            results.append(left > 0 and one.force_flush(left) is not False)
+
+        return self._each(Fault.DOWNSTREAM_FLUSH, flush) and all(results)
+
+    def _each(self, kind: Fault, call: Callable[[SpanProcessor], Any]) -> bool:
+        """Call every processor behind, whatever one of them raises; then let pass what is no `Exception`."""
+        fine = True
+        interrupt: BaseException | None = None
+        for one in self._downstream:
+            try:
+                call(one)
+            except Exception as error:  # noqa: BLE001 - the others must get the span, and the application no exception
+                fine = False
+                self._stamper.faults.count(
+                    kind, f"{type(one).__name__} raised in {kind.value}; the others were called", error
+                )
+            except BaseException as error:  # noqa: BLE001 - raised again below
+                interrupt = interrupt or error
+        if interrupt is not None:
+            raise interrupt
+        return fine
+
+
+_SHUTDOWN_SECONDS = 30.0
+
+
+def _ignore(span: Span) -> None:
+    """Stand in for a hook that a processor does not have."""
+
+
+def _as_processor(one: object) -> SpanProcessor:
+    if isinstance(one, SpanProcessor):
+        return one
+    if isinstance(one, SpanExporter):
+        return BatchSpanProcessor(one)
+    raise TypeError(f"{one!r} is neither a SpanProcessor nor a SpanExporter")

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bringing sightings to a ledger without keeping the thread that ends a span waiting.
+
+The ledger in memory is told at once. Every other one may do I/O, so a thread of its own tells it; nothing is started
+before there is something to tell.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from queue import SimpleQueue
+from typing import Final, Protocol
+
+from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, attach, set_value
+
+from genai_processor.ledger.memory import MemoryLedger
+from genai_processor.ledger.protocol import Ledger
+from genai_processor.ledger.requests import Sighting
+from genai_processor.telemetry import Fault, Faults
+
+MAX_WAITING: Final = 2048
+"""How many sightings may wait for a slow ledger; what comes on top is counted and not recorded."""
+
+
+class Recorder(Protocol):
+    """Takes sightings to a ledger. No method raises."""
+
+    def record(self, sighting: Sighting) -> str | None:
+        """Record, now or soon.
+
+        Returns:
+            Id of the entry, if it is known at once.
+        """
+        ...
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until everything is recorded, for so many seconds at most; False if it is not by then."""
+        ...
+
+
+def recorder_for(ledger: Ledger, faults: Faults) -> Recorder:
+    """Choose how to tell a ledger: at once if it lives in memory, else from a thread.
+
+    Args:
+        ledger: The ledger.
+        faults: Where to count what cannot be recorded.
+    """
+    return DirectRecorder(ledger, faults) if isinstance(ledger, MemoryLedger) else BackgroundRecorder(ledger, faults)
+
+
+class DirectRecorder:
+    """Tells a ledger on the thread that ends the span."""
+
+    def __init__(self, ledger: Ledger, faults: Faults) -> None:
+        self._ledger = ledger
+        self._faults = faults
+
+    def record(self, sighting: Sighting) -> str | None:
+        """Record now; None if that failed, which is counted."""
+        try:
+            entry = self._ledger.record(sighting)
+        except Exception as error:  # noqa: BLE001 - whatever a ledger raises, the span goes on
+            self._faults.count(Fault.LEDGER, "A verdict could not be recorded in the ledger", error)
+            return None
+        return None if entry is None else entry.entry_id
+
+    def flush(self, timeout: float) -> bool:
+        """Nothing ever waits."""
+        return True
+
+
+class BackgroundRecorder:
+    """Tells a ledger from a thread of its own, in order."""
+
+    def __init__(self, ledger: Ledger, faults: Faults) -> None:
+        self._direct = DirectRecorder(ledger, faults)
+        self._faults = faults
+        self._begin()
+        if hasattr(os, "register_at_fork"):
+            begin = weakref.WeakMethod(self._begin)
+
+            def after_in_child() -> None:
+                if (method := begin()) is not None:
+                    method()
+
+            os.register_at_fork(after_in_child=after_in_child)
+
+    def _begin(self) -> None:
+        # A queue in C, whose `put` the garbage collector may call in the middle of another one. What waits in a parent
+        # is the parent's to record.
+        self._waiting: SimpleQueue[Sighting | threading.Event] = SimpleQueue()
+        self._to_start = [threading.Thread(target=self._work, name="GenAIProcessorRecorder", daemon=True)]
+
+    def record(self, sighting: Sighting) -> str | None:
+        """Record soon. What is too much is counted and dropped: the ledger will then know less, never wrong."""
+        if self._waiting.qsize() >= MAX_WAITING:
+            self._faults.count(Fault.LEDGER_OVERFLOW, "The ledger is too slow; some verdicts are not recorded")
+            return None
+        self._waiting.put(sighting)
+        self._start()
+        return None
+
+    def flush(self, timeout: float) -> bool:
+        """Wait for what waits now."""
+        if self._to_start and self._waiting.empty():
+            return True
+        done = threading.Event()
+        self._waiting.put(done)
+        self._start()
+        return done.wait(timeout)
+
+    def _start(self) -> None:
+        try:
+            thread = self._to_start.pop()
+        except IndexError:
+            return
+        try:
+            thread.start()
+        except RuntimeError as error:  # no more threads, or the interpreter is shutting down
+            self._faults.count(Fault.LEDGER, "The thread that tells the ledger cannot be started", error)
+
+    def _work(self) -> None:
+        # Whatever the driver of a database is instrumented with must not turn this into spans.
+        attach(set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))
+        waiting = self._waiting
+        while True:
+            item = waiting.get()
+            if isinstance(item, threading.Event):
+                item.set()
+            else:
+                self._direct.record(item)

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Put together what a trace says of each of its calls, and decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from genai_processor.retry.ending import ended_of
+from genai_processor.retry.joins import Joined, Turns
+from genai_processor.retry.nodes import Node
+from genai_processor.retry.policy import Policy
+from genai_processor.retry.proofs import Context, Proof, never_started, schema_of, started, wrong_with
+from genai_processor.retry.trace import Trace
+from genai_processor.retry.verdict import (
+    CallFacts,
+    CallIdSource,
+    Ended,
+    Execution,
+    Verdict,
+    classify,
+)
+from genai_processor.spans.arguments import (
+    CUT,
+    WITHHELD,
+    Arguments,
+    ArgumentsState,
+    needs_nothing,
+    read_arguments,
+    same_form,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AssessedCall:
+    """One tool call with its verdict.
+
+    Attributes:
+        node: Its outermost span.
+        facts: What the verdict rests on.
+        verdict: The verdict.
+        scope: Where its ids and actions are unique: conversation, session, or trace id.
+        arguments: Its arguments, wherever they were found.
+        arguments_source: `span`, `proposal` or `none`.
+        joined: The proposal behind it, if any.
+        proposed: How many calls like it that turn proposed.
+    """
+
+    node: Node
+    facts: CallFacts
+    verdict: Verdict
+    scope: str
+    arguments: Arguments
+    arguments_source: str
+    joined: Joined | None
+    proposed: int
+
+    @property
+    def executed(self) -> bool:
+        """Whether it may have run at all."""
+        return self.facts.execution is not Execution.NOT_STARTED
+
+
+class Assessor:
+    """Judges the calls of one trace.
+
+    Args:
+        trace: The trace.
+        policy: What the user declared of tools.
+        enclosing: Whether the spans above the calls are known (offline), so that they can say something.
+    """
+
+    def __init__(self, trace: Trace, policy: Policy, *, enclosing: bool = True) -> None:
+        self.trace = trace
+        self.policy = policy
+        self.turns = Turns(trace)
+        self._enclosing = enclosing
+        self._proofs: dict[int, Proof] = {}
+        self._ended: dict[int, tuple[Ended, tuple[str, ...]]] = {}
+
+    def calls(self) -> list[AssessedCall]:
+        """Every call of the trace, by start, with its verdict."""
+        calls = self.trace.calls()
+        for call in calls:  # proposals are handed out in order of start, those that an id names first
+            if call.call is not None and call.call.call_id is not None:
+                self.turns.join(call)
+        for call in calls:
+            self.turns.join(call)
+        for call in sorted(calls, key=lambda node: -sum(1 for _ in node.ancestors())):
+            self._execution(call)
+        unstable = self._ids_with_two_meanings(calls)
+        return [self.assess(call, unstable) for call in calls]
+
+    def assess(self, call: Node, unstable_ids: Iterable[tuple[str, str]] = ()) -> AssessedCall:
+        """One call with its verdict."""
+        arguments, source = self.arguments_of(call)
+        ended, how = self._ending(call)
+        proof = self._proof(call)
+        if proof.execution is Execution.NOT_STARTED and arguments.state is ArgumentsState.COMPLETE:
+            if wrong_with(call, self._context(call, arguments)):
+                arguments = arguments._replace(state=ArgumentsState.MALFORMED)
+        scope = self.trace.conversation(call) or self.trace.trace_id
+        call_id, id_source, exact = self._call_id(call)
+        tool = next((view.call.tool for view in call.views() if view.call and view.call.tool), None)
+        cut_id = call_id is not None and id_source is CallIdSource.SPAN and self.trace.is_cut(call_id)
+        facts = CallFacts(
+            tool=tool,
+            ended=ended,
+            execution=proof.execution,
+            rejection=proof.rejection,
+            effect=self.policy.effect(tool),
+            arguments_state=arguments.state,
+            call_id=call_id,
+            call_id_source=id_source,
+            call_id_unstable=cut_id or (scope, call_id or "") in unstable_ids,
+            call_id_exact=exact,
+            reached_outside=proof.outside,
+            end_recorded=call.span.end_ns is not None,
+            failure_marked=ended is Ended.FAILED,
+            evidence=(*how, *proof.evidence),
+        )
+        joined = self.turns.join(call) if self._needs_turn(call) else None
+        return AssessedCall(
+            node=call,
+            facts=facts,
+            verdict=classify(facts),
+            scope=scope,
+            arguments=arguments,
+            arguments_source=source,
+            joined=joined,
+            proposed=self.turns.proposed_with(joined) if joined is not None else 1,
+        )
+
+    def _needs_turn(self, call: Node) -> bool:
+        return True
+
+    # -- arguments and id ------------------------------------------------------------------------------------------
+
+    def arguments_of(self, call: Node) -> tuple[Arguments, str]:
+        """The arguments of a call: its own spans', else its proposal's."""
+        best = WITHHELD
+        for view in call.views():
+            if view.call is None:
+                continue
+            found = read_arguments(view.call.arguments, rendered=view.call.arguments_rendered, is_cut=self.trace.is_cut)
+            if found.state is not ArgumentsState.WITHHELD:
+                best = found
+                if found.state is ArgumentsState.COMPLETE:
+                    return found, "span"
+            elif view.span.dropped_attributes and best is WITHHELD:
+                best = CUT
+        if best.state is ArgumentsState.MALFORMED:
+            return best, "span"
+        joined = self.turns.join(call)
+        if joined is not None and joined.proposal.arguments is not None and joined.exact:
+            proposed = read_arguments(joined.proposal.arguments, is_cut=self.trace.is_cut)
+            if proposed.state is not ArgumentsState.WITHHELD:
+                return proposed, "proposal"
+        if best is WITHHELD and self._records_empty(call) and needs_nothing(schema_of(call, self._context(call, WITHHELD))):
+            return Arguments(ArgumentsState.COMPLETE, {}), "span"
+        return best, "span" if best is not WITHHELD else "none"
+
+    def _records_empty(self, call: Node) -> bool:
+        """Absent arguments with a schema that needs none are complete, unless the span lost attributes."""
+        return not any(view.span.dropped_attributes for view in call.views())
+
+    def _call_id(self, call: Node) -> tuple[str | None, CallIdSource, bool]:
+        for view in call.views():
+            if view.call is not None and view.call.call_id is not None:
+                return view.call.call_id, CallIdSource.SPAN, True
+        joined = self.turns.join(call)
+        if joined is not None and joined.proposal.call_id is not None:
+            return joined.proposal.call_id, CallIdSource.PROPOSAL, joined.exact
+        return None, CallIdSource.NONE, True
+
+    def _ids_with_two_meanings(self, calls: list[Node]) -> set[tuple[str, str]]:
+        """The ids that stand for two argument sets, or two tools, in one scope: they are no token for either."""
+        meanings: dict[tuple[str, str], set[object]] = {}
+        for call in calls:
+            call_id, source, _ = self._call_id(call)
+            if call_id is None or source is not CallIdSource.SPAN or call.call is None:
+                continue
+            scope = self.trace.conversation(call) or self.trace.trace_id
+            form = same_form(self.arguments_of(call)[0])
+            if form is not None:
+                meanings.setdefault((scope, call_id), set()).add((call.call.tool, form))
+        return {key for key, found in meanings.items() if len(found) > 1}
+
+    # -- ending and execution --------------------------------------------------------------------------------------
+
+    def _ending(self, call: Node) -> tuple[Ended, tuple[str, ...]]:
+        key = id(call)
+        if key not in self._ended:
+            self._ended[key] = ended_of(
+                call, self.trace, self._failed_results.__contains__, enclosing=self._enclosing
+            )
+        return self._ended[key]
+
+    @cached_property
+    def _failed_results(self) -> frozenset[str]:
+        """The ids of calls that a later message reports as failed."""
+        return frozenset(
+            result.call_id
+            for turn in self.trace.turns()
+            for result in turn.consumed()[1]
+            if result.failed and result.call_id is not None
+        )
+
+    @cached_property
+    def _ended_well(self) -> frozenset[str]:
+        return frozenset(
+            call.call.tool
+            for call in self.trace.calls()
+            if call.call is not None and call.call.tool is not None and self._ending(call)[0] is Ended.WELL
+        )
+
+    def _execution(self, call: Node) -> Execution:
+        return self._proof(call).execution
+
+    def _proof(self, call: Node) -> Proof:
+        key = id(call)
+        if key not in self._proofs:
+            self._proofs[key] = Proof(Execution.UNKNOWN)  # a nested call asked for in a cycle
+            self._proofs[key] = self._prove(call)
+        return self._proofs[key]
+
+    def _prove(self, call: Node) -> Proof:
+        ended = self._ending(call)[0]
+        proof = started(call, lambda nested: self._execution(_outermost(nested)), self._paused)
+        if proof.execution is Execution.STARTED or proof.evidence or ended is Ended.WELL:
+            return proof
+        arguments = self.arguments_of(call)[0]
+        return never_started(call, ended, self._context(call, arguments)) or proof
+
+    def _paused(self, nested: Node) -> bool:
+        nested = _outermost(nested)
+        return self._ending(nested)[0] is Ended.PAUSED and not self._proof(nested).outside
+
+    def _context(self, call: Node, arguments: Arguments) -> Context:
+        return Context(
+            trace=self.trace,
+            policy=self.policy,
+            joined=lambda: self.turns.join(call),
+            arguments=arguments,
+            ended_well=lambda: self._ended_well,
+        )
+
+
+def _outermost(node: Node) -> Node:
+    while node.outer is not None:
+        node = node.outer
+    return node

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a call ended: well, failed, paused, or nobody can tell (VERDICT, section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from genai_processor.retry.nodes import Node
+from genai_processor.retry.trace import Trace
+from genai_processor.retry.verdict import Ended
+from genai_processor.spans.read import PAUSES
+from genai_processor.spans.records import Operation, SpanKind, ToolCall, View
+
+
+def ended_of(
+    call: Node, trace: Trace, result_failed: Callable[[str], bool], *, enclosing: bool = True
+) -> tuple[Ended, tuple[str, ...]]:
+    """How a call ended, over all its views, with the evidence.
+
+    Args:
+        call: The outermost span of the call.
+        trace: Its trace.
+        result_failed: Tells whether a later message says of a call id that its call failed.
+        enclosing: Whether the spans above have ended too, so that they can say something.
+    """
+    found: dict[Ended, list[str]] = {}
+    for view in call.views():
+        assert view.call is not None
+        ended, evidence = _view_ended(view.call, trace)
+        found.setdefault(ended, []).extend(evidence)
+    if Ended.FAILED not in found and call.call is not None and call.call.call_id and result_failed(call.call.call_id):
+        found.setdefault(Ended.FAILED, []).append("a later message says that it failed")
+    if enclosing and Ended.FAILED not in found and Ended.PAUSED not in found:
+        doubt = _outlived_parent(call) or _fell_with_its_parent(call) or _never_served(call, trace)
+        if doubt:
+            found.setdefault(Ended.UNKNOWN, []).append(doubt)
+    for ended in (Ended.FAILED, Ended.PAUSED, Ended.UNKNOWN):
+        if ended in found:
+            return ended, tuple(dict.fromkeys(found[ended]))
+    return Ended.WELL, ()
+
+
+def _view_ended(call: ToolCall, trace: Trace) -> tuple[Ended, tuple[str, ...]]:
+    if call.paused is not None:
+        if all(name in PAUSES for name in call.error_types):
+            return Ended.PAUSED, (call.paused,)
+        return Ended.FAILED, call.failure or (call.paused,)
+    if call.failure:
+        return Ended.FAILED, call.failure
+    if call.span.end_ns is None:
+        return Ended.UNKNOWN, ("no end time",)
+    if call.ended is False and trace.records_any(call.dialect.end_mark_needs):
+        return Ended.UNKNOWN, ("the mark of a normal end is missing",)
+    return Ended.WELL, ()
+
+
+def _outlived_parent(call: Node) -> str | None:
+    """A cancelled call's span may end after the span that ran it."""
+    parent = call.parent
+    if parent is None or call.call is None or call.call.view is not View.FRAMEWORK:
+        return None
+    if not call.call.dialect.ends_inside_parent:
+        return None
+    end, parent_end = call.span.end_ns, parent.span.end_ns
+    return "ended after its parent" if end is not None and parent_end is not None and end > parent_end else None
+
+
+def _fell_with_its_parent(call: Node) -> str | None:
+    """An enclosing span failed, nothing else in it did, and no inference or tool follows: this call may be why."""
+    blamed = next((node for node in call.ancestors() if node.failed and not _suspended(node)), None)
+    if blamed is None:
+        return None
+    own = {id(call), *map(id, call.ancestors())}
+    end = call.span.end_ns or 0
+    stack = list(blamed.children)
+    while stack:
+        node = stack.pop()
+        stack.extend(node.children)
+        if id(node) in own or node.outer is not None:
+            continue
+        if node.failed or (node.operation in (Operation.INFERENCE, Operation.TOOL) and (node.span.start_ns or 0) >= end):
+            return None
+    return "an enclosing span failed and nothing else in it did"
+
+
+def _never_served(call: Node, trace: Trace) -> str | None:
+    """A client's request without its server's span, where every other request of the trace has one: the server died."""
+    views = [view for view in call.views() if view.call is not None]
+    if any(view.call.view is View.MCP_SERVER for view in views if view.call):
+        return None
+    client = next((view for view in reversed(views) if view.call and view.call.view is View.MCP_CLIENT), None)
+    if client is None:
+        return None
+    others = [
+        node
+        for node in trace.nodes
+        if node is not client
+        and node.span.kind == client.span.kind
+        and node.span.scope == client.span.scope
+        and "mcp.method.name" in node.span.attributes
+        and not str(node.span.attributes["mcp.method.name"]).startswith("notifications/")
+    ]
+    if others and all(any(child.span.kind == SpanKind.SERVER for child in node.children) for node in others):
+        return "no server span, where the trace's other requests have one"
+    return None
+
+
+def _suspended(node: Node) -> bool:
+    """Whether a failed enclosing span only passed a pause on."""
+    types = [str(event.attributes.get("exception.type")) for event in node.span.events if event.name == "exception"]
+    error = node.span.attributes.get("error.type")
+    if error is not None:
+        types.append(str(error))
+    return bool(types) and all(name in PAUSES for name in types)

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which proposal of which turn a call executes: what its own span leaves out, the turn's message may hold."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from genai_processor.retry.nodes import Node
+from genai_processor.retry.policy import same_tool
+from genai_processor.retry.trace import Trace
+from genai_processor.spans.arguments import read_arguments, same_form
+from genai_processor.spans.read import named_call
+from genai_processor.spans.records import Operation, Proposal
+
+
+class Joined(NamedTuple):
+    """The proposal behind a call.
+
+    Attributes:
+        turn: The inference that proposed it, or None where only a step names the call.
+        proposal: What was proposed.
+        by_id: The join rests on the id, so it is exact.
+        exact: No other proposal fits as well.
+    """
+
+    turn: Node | None
+    proposal: Proposal
+    by_id: bool
+    exact: bool
+
+
+class Turns:
+    """The turns of a trace and which of their proposals have been executed. Parses messages on the first question."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._rows: list[tuple[Node, int, Proposal]] | None = None
+        self._used: set[tuple[int, int]] = set()
+        self._joined: dict[int, Joined | None] = {}
+        self._by_id: dict[str, list[tuple[Node, int, Proposal]]] = {}
+        self._by_tool: dict[str, list[tuple[Node, int, Proposal]]] = {}
+        self._forms: dict[int, bytes | None] = {}
+
+    def rows(self) -> list[tuple[Node, int, Proposal]]:
+        """Every proposal as `(turn, position, proposal)`, by start of its turn; two reports of one response are one."""
+        if self._rows is None:
+            self._rows = []
+            for turn in self._trace.turns():
+                inner = _inference_above(turn)
+                reported = {p.call_id for p in inner.proposals()} if inner is not None else set()
+                for position, proposal in enumerate(turn.proposals()):
+                    if inner is None or proposal.call_id not in reported:
+                        self._rows.append((turn, position, proposal))
+            for row in self._rows:
+                if row[2].call_id is not None:
+                    self._by_id.setdefault(row[2].call_id, []).append(row)
+                self._by_tool.setdefault(_last_part(row[2].tool), []).append(row)
+        return self._rows
+
+    def unused(self) -> list[tuple[Node, Proposal]]:
+        """The proposals that no call on the trace executes."""
+        return [(turn, proposal) for turn, position, proposal in self.rows() if (id(turn), position) not in self._used]
+
+    def join(self, call: Node) -> Joined | None:
+        """The proposal that a call executes: by id, by the step that names it, by tool and arguments, or none."""
+        key = id(call)
+        if key not in self._joined:
+            self._joined[key] = self._by_call_id(call) or self._by_step(call) or self._by_arguments(call)
+        return self._joined[key]
+
+    def _take(self, row: tuple[Node, int, Proposal], *, by_id: bool, exact: bool) -> Joined:
+        self._used.add((id(row[0]), row[1]))
+        return Joined(row[0], row[2], by_id, exact)
+
+    def _by_call_id(self, call: Node, wanted: str | None = None, exact: bool = True) -> Joined | None:
+        tool = next((view.call.tool for view in call.views() if view.call and view.call.tool), None)
+        ids = [wanted] if wanted else [view.call.call_id for view in call.views() if view.call and view.call.call_id]
+        self.rows()
+        for call_id in ids:
+            fitting = [
+                row for row in self._by_id.get(call_id or "", ()) if tool is None or same_tool(tool, row[2].tool)
+            ]
+            if fitting:
+                before = [row for row in fitting if row[0].when <= call.when]
+                return self._take(before[-1] if before else fitting[0], by_id=True, exact=exact)
+        return None
+
+    def _by_step(self, call: Node) -> Joined | None:
+        for node in call.ancestors():
+            if node.operation in (Operation.INFERENCE, Operation.AGENT, Operation.TOOL):
+                return None
+            if node.operation is Operation.STEP and node.dialect is not None:
+                named = named_call(node.span, node.dialect)
+                if named is not None:
+                    tool = call.call.tool if call.call else None
+                    if tool is not None and not same_tool(tool, named.tool):
+                        return None
+                    if named.call_id is not None:
+                        found = self._by_call_id(call, named.call_id)
+                        if found is not None:
+                            return found
+                        return Joined(None, named, True, True)
+                    return None
+        return None
+
+    def _by_arguments(self, call: Node) -> Joined | None:
+        """By tool and equal canonical arguments: the oldest unused proposal of the latest turn that fits."""
+        if call.call is None or call.call.tool is None or not self.rows():
+            return None
+        candidates = [
+            row
+            for row in self._by_tool.get(_last_part(call.call.tool), ())
+            if same_tool(call.call.tool, row[2].tool)
+            and row[0].when <= call.when
+            and (id(row[0]), row[1]) not in self._used
+        ]
+        if not candidates:
+            return None
+        own = same_form(read_arguments(call.call.arguments, rendered=call.call.arguments_rendered))
+        if own is None:
+            return None
+        fitting = [row for row in candidates if self._form(row[2]) == own]
+        if not fitting:
+            return None
+        latest = fitting[-1][0]
+        first = next(row for row in fitting if row[0] is latest)
+        return self._take(first, by_id=False, exact=len(fitting) == 1)
+
+    def _form(self, proposal: Proposal) -> bytes | None:
+        key = id(proposal)
+        if key not in self._forms:
+            self._forms[key] = same_form(read_arguments(proposal.arguments))
+        return self._forms[key]
+
+    def proposed_with(self, joined: Joined) -> int:
+        """How many calls with the same tool and arguments the turn of a joined proposal proposed."""
+        if joined.turn is None:
+            return 1
+        form = self._form(joined.proposal)
+        same = [
+            p for p in joined.turn.proposals() if p.tool == joined.proposal.tool and (form is None or self._form(p) == form)
+        ]
+        return max(1, len(same))
+
+
+def _last_part(name: Any) -> str:
+    """What two names of one tool share at the least."""
+    text = str(name)
+    cut = len(text)
+    while cut and text[cut - 1].isalnum():
+        cut -= 1
+    return text[cut:]
+
+
+def _inference_above(turn: Node) -> Node | None:
+    """An inference span inside another: both report one response."""
+    return next((node for node in turn.ancestors() if node.operation is Operation.INFERENCE), None)
+
+

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The spans of one trace as a tree, and what each passes up to its parent: evidence that a tool's body ran."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from genai_processor.spans.read import consumed, operation_of, proposals, read_tool
+from genai_processor.spans.records import Inference, Operation, Proposal, Result, Span, SpanKind, StatusCode, ToolCall, View
+
+
+class Below(enum.IntFlag):
+    """What stands below a span. Anything but nothing voids a proof that the tool never started."""
+
+    NOTHING = 0
+    OTHER = 1
+    """Some span: it proves nothing, but the tool may have made it."""
+    OUTSIDE = 2
+    """A CLIENT or PRODUCER span outside GenAI and MCP transport: the body reached the outside."""
+    MODEL = 4
+    """An inference or an agent: the body delegated."""
+
+
+BODY_RAN = Below.OUTSIDE | Below.MODEL
+_TRANSPORT = frozenset({"tools/list", "server/discover", "initialize", "ping"})
+
+
+class Nested(NamedTuple):
+    """A tool span below another span.
+
+    Attributes:
+        node: The tool span.
+        crossed: An agent or inference stands between: it cannot be a view of the same call.
+    """
+
+    node: Node
+    crossed: bool
+
+
+class Node:
+    """One span in its trace. Messages are parsed once, when somebody asks."""
+
+    __slots__ = (
+        "_consumed",
+        "_proposals",
+        "below",
+        "call",
+        "children",
+        "dialect",
+        "inner",
+        "latest",
+        "operation",
+        "order",
+        "outer",
+        "parent",
+        "span",
+        "tools",
+    )
+
+    def __init__(self, span: Span, order: int = 0) -> None:
+        self.span = span
+        self.order = order
+        self.operation, self.dialect = operation_of(span)
+        self.call: ToolCall | None = None
+        if self.operation is Operation.TOOL and self.dialect is not None:
+            self.call = read_tool(span, self.dialect)
+        self.parent: Node | None = None
+        self.children: list[Node] = []
+        self.below = Below.NOTHING
+        self.latest = 0
+        self.tools: tuple[Nested, ...] = ()
+        self.inner: list[Node] = []
+        self.outer: Node | None = None
+        self._proposals: tuple[Proposal, ...] | None = None
+        self._consumed: tuple[tuple[Proposal, ...], tuple[Result, ...]] | None = None
+
+    @property
+    def when(self) -> tuple[int, int]:
+        """Start time, then order of arrival."""
+        return (self.span.start_ns or 0, self.order)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the span itself says that it failed (control flow excepted)."""
+        if self.call is not None:
+            return bool(self.call.failure) and self.call.paused is None
+        span = self.span
+        return span.status == StatusCode.ERROR or "error.type" in span.attributes
+
+    def proposals(self) -> tuple[Proposal, ...]:
+        """The calls that this inference proposed."""
+        if self._proposals is None:
+            self._proposals = proposals(self._inference()) if self.operation is Operation.INFERENCE else ()
+        return self._proposals
+
+    def consumed(self) -> tuple[tuple[Proposal, ...], tuple[Result, ...]]:
+        """The proposals and results that this inference read."""
+        if self._consumed is None:
+            self._consumed = consumed(self._inference()) if self.operation is Operation.INFERENCE else ((), ())
+        return self._consumed
+
+    def _inference(self) -> Inference:
+        assert self.dialect is not None
+        return Inference(self.span, self.dialect)
+
+    def ancestors(self) -> Iterator[Node]:
+        """From the parent up to the root; ends where a cycle closes."""
+        seen = {id(self)}
+        node = self.parent
+        while node is not None and id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            node = node.parent
+
+    def views(self) -> list[Node]:
+        """This node and every inner span that shows the same call, outermost first."""
+        found, index = [self], 0
+        while index < len(found):
+            found.extend(found[index].inner)
+            index += 1
+        return found
+
+
+def gather(node: Node, children: Iterable[Node]) -> None:
+    """Take over what ended below a node."""
+    below, latest, tools = Below.NOTHING, 0, []
+    for child in children:
+        passed, until, nested = passes_up(child)
+        below |= passed
+        latest = max(latest, until)
+        tools.extend(nested)
+    node.below, node.latest, node.tools = below, latest, tuple(tools)
+
+
+_OPEN = 2**63
+
+
+def passes_up(node: Node) -> tuple[Below, int, tuple[Nested, ...]]:
+    """What one span tells its parent: what stands there, until when, and which tool spans."""
+    span, operation = node.span, node.operation
+    until = max(span.end_ns if span.end_ns is not None else _OPEN, node.latest)
+    if operation is Operation.TOOL:
+        return Below.NOTHING, 0, (Nested(node, False),)
+    if operation is Operation.MCP and str(span.attributes.get("mcp.method.name", "tools/list")) in _TRANSPORT:
+        return Below.NOTHING, 0, node.tools
+    if operation in (Operation.INFERENCE, Operation.AGENT):
+        return node.below | Below.MODEL, until, tuple(Nested(tool, True) for tool, _ in node.tools)
+    if span.kind in (SpanKind.CLIENT, SpanKind.PRODUCER) and operation is not Operation.MCP:
+        return node.below | Below.OUTSIDE, until, node.tools
+    return node.below | Below.OTHER, until, node.tools
+
+
+def body_evidence(node: Node) -> tuple[Below, int]:
+    """What a tool span's own body did. Below an MCP client's span stands transport, which is none of it."""
+    if node.call is not None and node.call.view is View.MCP_CLIENT:
+        return Below.NOTHING, 0
+    return node.below, node.latest
+
+

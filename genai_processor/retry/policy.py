@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the user declares of tools: their effect, and which ones exist."""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import re
+from dataclasses import dataclass
+
+from genai_processor.retry.verdict import Effect
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Declarations about tools, as case-sensitive globs over tool names.
+
+    Attributes:
+        read_only: Tools that change nothing: may always be tried again.
+        idempotent: Tools that honour a stable call id as idempotency key.
+        known: Every tool that exists, or empty if not declared: a failed call of any other never ran.
+    """
+
+    read_only: tuple[str, ...] = ()
+    idempotent: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
+
+    def effect(self, tool: str | None) -> Effect:
+        """The declared effect of a tool; `NON_IDEMPOTENT` for whatever is not declared or has no name."""
+        if tool is None:
+            return Effect.NON_IDEMPOTENT
+        if _matches(self.read_only, tool):
+            return Effect.READ_ONLY
+        return Effect.IDEMPOTENT if _matches(self.idempotent, tool) else Effect.NON_IDEMPOTENT
+
+    def exists(self, tool: str) -> bool | None:
+        """Whether a tool exists; None where nothing was declared."""
+        return _matches(self.known, tool) if self.known else None
+
+
+@functools.lru_cache(maxsize=4096)
+def _pattern(globs: tuple[str, ...]) -> re.Pattern[str] | None:
+    return re.compile("|".join(fnmatch.translate(glob) for glob in globs)) if globs else None
+
+
+def _matches(globs: tuple[str, ...], tool: str) -> bool:
+    pattern = _pattern(globs)
+    return pattern is not None and pattern.match(tool) is not None
+
+
+def same_tool(one: str | None, other: str | None) -> bool:
+    """Whether two recorded names can mean one tool: servers and plugins prefix names (VERDICT, section 2, rule 3)."""
+    if one is None or other is None:
+        return False
+    if one == other:
+        return True
+    longer, shorter = (one, other) if len(one) > len(other) else (other, one)
+    return longer.endswith(shorter) and not longer[-len(shorter) - 1].isalnum()

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recorded arguments: whole, broken by the model, cut by telemetry, or withheld.
+
+"Absent" and "does not parse" are facts about the record. Only `MALFORMED` is one about the model's call, and even that
+proves nothing by itself: some runtimes repair such arguments and run (VERDICT, sections 1 and 6).
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from genai_processor.spans import values
+from genai_processor.spans.canonical import canonical, canonical_text
+
+
+class ArgumentsState(enum.StrEnum):
+    """How whole the recorded arguments are."""
+
+    COMPLETE = "complete"
+    MALFORMED = "malformed"
+    CUT = "cut"
+    WITHHELD = "withheld"
+
+
+class Violation(enum.StrEnum):
+    """What is wrong with malformed arguments, as far as no runtime would coerce it."""
+
+    JSON = "json"
+    REQUIRED = "required"
+    TYPES = "types"
+
+
+class Arguments(NamedTuple):
+    """Recorded arguments, read.
+
+    Attributes:
+        state: How whole they are.
+        value: The parsed value where there is one.
+        violations: What is wrong with them, for `MALFORMED`.
+        text: The JSON text that `value` was parsed from, if it was.
+    """
+
+    state: ArgumentsState
+    value: Any = None
+    violations: frozenset[Violation] = frozenset()
+    text: str | None = None
+
+
+WITHHELD = Arguments(ArgumentsState.WITHHELD)
+CUT = Arguments(ArgumentsState.CUT)
+_BROKEN = Arguments(ArgumentsState.MALFORMED, None, frozenset({Violation.JSON}))
+_MERGED = Arguments(ArgumentsState.MALFORMED)  # more than one document: at least one of them may have run
+
+
+def never_cut(value: str) -> bool:
+    """The cut test of a record that nothing shortens."""
+    return False
+
+
+def read_arguments(raw: Any, *, rendered: bool = False, is_cut: Callable[[str], bool] = never_cut) -> Arguments:
+    """Read recorded arguments.
+
+    Args:
+        raw: The attribute's value: text, mapping, anything.
+        rendered: The text is made for people (VERDICT, section 4): if it does not parse, the arguments are withheld.
+        is_cut: Tells whether a text was shortened by telemetry, by its length.
+
+    Returns:
+        The arguments; never raises.
+    """
+    if raw is None:
+        return WITHHELD
+    if isinstance(raw, Mapping) or (isinstance(raw, Sequence) and not isinstance(raw, (str, bytes))):
+        if values.has_marker(repr(raw)):
+            return CUT
+        return Arguments(ArgumentsState.COMPLETE, raw)
+    if isinstance(raw, (bytes, bytearray)):
+        raw = raw.decode("utf-8", "replace")
+    if not isinstance(raw, str):
+        return WITHHELD if isinstance(raw, bool) else Arguments(ArgumentsState.COMPLETE, raw)
+    return _read_text(raw, rendered, is_cut)
+
+
+def _read_text(raw: str, rendered: bool, is_cut: Callable[[str], bool]) -> Arguments:
+    stripped = raw.strip()
+    if not stripped:
+        return WITHHELD if rendered else Arguments(ArgumentsState.COMPLETE, {})
+    if values.is_withheld(stripped):
+        return WITHHELD
+    try:
+        value = json.loads(raw)
+    except RecursionError:
+        return CUT
+    except ValueError as error:
+        return _unparsable(raw, stripped, rendered, is_cut, str(error))
+    marked = values.has_marker(raw)
+    if isinstance(value, str):  # encoded twice
+        inner = values.loads(value)
+        if isinstance(inner, Mapping):
+            return CUT if marked else Arguments(ArgumentsState.COMPLETE, inner, text=value)
+        if values.is_withheld(value.strip()):
+            return WITHHELD
+    if marked:
+        return CUT
+    if rendered and not isinstance(value, Mapping):
+        return WITHHELD
+    return Arguments(ArgumentsState.COMPLETE, value, text=raw)
+
+
+def _unparsable(raw: str, stripped: str, rendered: bool, is_cut: Callable[[str], bool], error: str) -> Arguments:
+    if is_cut(raw) or values.has_marker(raw):
+        return CUT
+    python = values.literal(stripped)
+    if isinstance(python, Mapping):
+        return Arguments(ArgumentsState.COMPLETE, python)
+    if rendered:
+        return WITHHELD
+    return _MERGED if error.startswith("Extra data") else _BROKEN
+
+
+def same_form(arguments: Arguments) -> bytes | None:
+    """The canonical form of complete arguments, or None: what is not whole cannot be compared."""
+    if arguments.state is not ArgumentsState.COMPLETE:
+        return None
+    if arguments.text is not None:
+        return canonical_text(arguments.text)
+    return canonical(arguments.value)
+
+
+def violations(value: Any, schema: Any) -> frozenset[Violation]:
+    """How a mapping breaks a JSON schema in ways that no runtime coerces (VERDICT, section 2, rule 2).
+
+    A missing required parameter without default that may not be null; text that is no number for a number; null or a
+    container for a scalar. Extra properties and `"500"` for an integer are no violation.
+    """
+    if not isinstance(value, Mapping) or not isinstance(schema, Mapping):
+        return frozenset()
+    properties = schema.get("properties")
+    properties = properties if isinstance(properties, Mapping) else {}
+    required = schema.get("required")
+    found = set()
+    for name in required if isinstance(required, (list, tuple)) else ():
+        rule = properties.get(name)
+        if isinstance(name, str) and name not in value and not ("default" in _rule(rule) or "null" in _types(rule)):
+            found.add(Violation.REQUIRED)
+    if any(name in properties and _mistyped(item, _types(properties[name])) for name, item in value.items()):
+        found.add(Violation.TYPES)
+    return frozenset(found)
+
+
+def needs_nothing(schema: Any) -> bool:
+    """Whether an empty argument set satisfies the schema because it names no parameter at all."""
+    return isinstance(schema, Mapping) and "properties" in schema and not schema["properties"] and not schema.get("required")
+
+
+def _rule(rule: Any) -> Mapping[str, Any]:
+    return rule if isinstance(rule, Mapping) else {}
+
+
+_KNOWN_TYPES = frozenset({"string", "integer", "number", "boolean", "object", "array", "null"})
+
+
+def _types(rule: Any) -> frozenset[str]:
+    """The JSON types that a property accepts; empty if the schema does not say so plainly."""
+    rule = _rule(rule)
+    kind = rule.get("type")
+    if isinstance(kind, str):
+        kinds = {kind.lower()}
+    elif isinstance(kind, (list, tuple)):
+        kinds = {str(item).lower() for item in kind}
+    elif isinstance(rule.get("anyOf"), (list, tuple)):
+        parts = [_types(part) for part in rule["anyOf"]]
+        kinds = set().union(*parts) if all(parts) else set()
+    else:
+        return frozenset()
+    if rule.get("nullable") is True:
+        kinds.add("null")
+    return frozenset(kinds) if kinds <= _KNOWN_TYPES else frozenset()
+
+
+def _mistyped(item: Any, kinds: frozenset[str]) -> bool:
+    if not kinds or kinds & {"object", "array"}:
+        return False
+    if item is None:
+        return "null" not in kinds
+    if isinstance(item, (Mapping, list, tuple)):
+        return True
+    numeric = kinds & {"integer", "number"}
+    if isinstance(item, str) and numeric and "string" not in kinds and "boolean" not in kinds:
+        try:
+            float(item)
+        except ValueError:
+            return True
+    return False

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which tools a model was given: names, schemas, and whether the recorded list is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from genai_processor.spans.messages import nested
+from genai_processor.spans.values import quick_loads
+
+_SCHEMAS = ("parameters", "parameters_json_schema", "inputSchema", "input_schema", "json_schema")
+
+
+class ToolList(NamedTuple):
+    """The tools that a span says were on offer.
+
+    Attributes:
+        schemas: Each tool's name and the JSON schema of its parameters (None where it is not recorded).
+        whole: Nothing suggests that a name is missing: every attribute parsed, none was dropped or cut.
+    """
+
+    schemas: Mapping[str, Any]
+    whole: bool
+
+
+def tool_list(
+    attributes: Mapping[str, Any], keys: Iterable[str], *, dropped: bool, is_cut: Callable[[str], bool]
+) -> ToolList | None:
+    """The tool list under the given keys of a span, or None if it records none.
+
+    Args:
+        attributes: The span's attributes.
+        keys: Attribute keys; a trailing "." asks for flattened ones.
+        dropped: The span lost attributes.
+        is_cut: Tells whether telemetry shortened a text; JSON that parses is whole, so only bare names are asked about.
+    """
+    schemas: dict[str, Any] = {}
+    seen, whole = False, not dropped
+    for key in keys:
+        if key[-1] == ".":
+            value: Any = nested(attributes, key[:-1])
+            value = list(value.values()) if value else None
+            whole = whole and not any(is_cut(name) for name in _bare_names(value or ()))
+        else:
+            value = attributes.get(key)
+        if value is None:
+            continue
+        seen = True
+        for item in value if isinstance(value, (list, tuple)) else [value]:
+            parsed = quick_loads(item) if isinstance(item, str) and item[:1] in ("{", "[") else item
+            if parsed is None or (isinstance(parsed, str) and is_cut(parsed)):
+                whole = False
+            else:
+                whole = _collect(parsed, schemas) and whole
+    return ToolList(schemas, whole and bool(schemas)) if seen else None
+
+
+def _bare_names(tools: Iterable[Any]) -> Iterable[str]:
+    for tool in tools:
+        inner = tool.get("tool", tool) if isinstance(tool, Mapping) else None
+        name = inner.get("name") if isinstance(inner, Mapping) else None
+        if isinstance(name, str):
+            yield name
+
+
+def _collect(node: Any, schemas: dict[str, Any]) -> bool:
+    """Add the tools of one parsed attribute; False if something in it is not understood."""
+    if isinstance(node, str):
+        names = [name.strip() for name in node.split(",") if name.strip()]
+        for name in names:
+            schemas.setdefault(name, None)
+        return len(names) == 1  # whether a comma-separated list was cut cannot be seen
+    if isinstance(node, (list, tuple)):
+        return all([_collect(item, schemas) for item in node])
+    if not isinstance(node, Mapping):
+        return False
+    for holder in ("function_tools", "tools", "output_tools", "native_tools", "builtin_tools"):
+        if isinstance(node.get(holder), (list, tuple)):
+            parts = [node[name] for name in node if name.endswith("_tools") or name == "tools"]
+            more = node.get("nextCursor") is not None  # the list goes on in another answer
+            return not more and all([_collect(part, schemas) for part in parts if isinstance(part, (list, tuple))])
+    if isinstance(node.get("tool"), Mapping):
+        return _collect_flat(node["tool"], schemas)
+    function = node.get("function")
+    return _declare(function if isinstance(function, Mapping) else node, schemas)
+
+
+def _collect_flat(tool: Mapping[str, Any], schemas: dict[str, Any]) -> bool:
+    """OpenInference: `llm.tools.N.tool.name` and `llm.tools.N.tool.json_schema`, either or both."""
+    schema = quick_loads(tool.get("json_schema"))
+    name = tool.get("name")
+    if isinstance(name, str):
+        inner = schema.get("parameters", schema) if isinstance(schema, Mapping) else None
+        if schemas.get(name) is None:
+            schemas[name] = inner
+        return True
+    return schema is not None and _collect(schema, schemas)
+
+
+def _declare(node: Mapping[str, Any], schemas: dict[str, Any]) -> bool:
+    name = node.get("name")
+    if not isinstance(name, str):
+        # A provider's built-in tool has a type and no name: the list stays whole, the tool cannot be named by it.
+        return isinstance(node.get("type"), str) and node.get("type") != "function"
+    schema = next((node[key] for key in _SCHEMAS if node.get(key) is not None), None)
+    if schemas.get(name) is None:
+        schemas[name] = quick_loads(schema) if schema is not None else None
+    return True

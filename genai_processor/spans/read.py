@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a span to what it stands for: a tool call, an inference, an agent, a step, or nothing of ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from genai_processor.spans import values
+from genai_processor.spans.definitions import ToolList, tool_list
+from genai_processor.spans.dialects import Dialect, dialect_of
+from genai_processor.spans.dialects.base import looks_failed
+from genai_processor.spans.dialects.openinference import rendered_unless_json
+from genai_processor.spans.messages import from_attributes, from_events, walk
+from genai_processor.spans.records import Inference, Operation, Proposal, Result, Span, StatusCode, ToolCall, View
+
+_T, _I, _A, _S = Operation.TOOL, Operation.INFERENCE, Operation.AGENT, Operation.STEP
+
+_OPERATION_NAMES: dict[str, Operation] = {
+    "execute_tool": _T,
+    "chat": _I,
+    "text_completion": _I,
+    "generate_content": _I,
+    "invoke_agent": _A,
+    "invoke_workflow": _A,
+    "create_agent": _S,
+    "execute_task": _S,
+    "execute_event_loop_cycle": _S,
+    "chain": _S,
+    "handoff": _S,
+}
+_OPENINFERENCE_KINDS: dict[str, Operation] = {"TOOL": _T, "LLM": _I, "AGENT": _A, "CHAIN": _S}
+_TRACELOOP_KINDS: dict[str, Operation] = {"tool": _T, "agent": _A, "workflow": _A, "task": _S}
+_LANGSMITH_KINDS: dict[str, Operation] = {"tool": _T, "llm": _I, "chain": _S}
+
+MARKER_KEYS: frozenset[str] = frozenset(
+    {
+        "gen_ai.operation.name",
+        "openinference.span.kind",
+        "traceloop.span.kind",
+        "mcp.method.name",
+        "langsmith.span.kind",
+        "ai.operationId",
+        "rpc.method",
+        "gen_ai.tool.name",
+        "logfire.msg_template",
+    }
+)
+"""A span without any of these attributes, and without loss, is none of ours: one look-up tells."""
+
+PAUSES: frozenset[str] = frozenset(
+    {
+        "langgraph.errors.GraphInterrupt",
+        "langgraph.errors.GraphBubbleUp",
+        "langgraph.errors.ParentCommand",
+        "langgraph.errors.NodeInterrupt",
+        "pydantic_ai.exceptions.ApprovalRequired",
+        "pydantic_ai.exceptions.CallDeferred",
+    }
+)
+"""Control-flow types by which a framework suspends a call (VERDICT, section 3); only the full name counts."""
+
+_LOST_TOOL = re.compile(r"execute_tool \S|\S+\.tool$")
+
+
+def operation_of(span: Span) -> tuple[Operation, Dialect | None]:
+    """What a span stands for, and whose it is (None where it is nothing of ours)."""
+    attributes = span.attributes
+    if not any(key in attributes for key in MARKER_KEYS) and not span.dropped_attributes and span.scope not in _ODD_SCOPES:
+        return Operation.OTHER, None
+    dialect = dialect_of(span.scope, attributes)
+    if dialect.operation is not None:
+        found = dialect.operation(span)
+        if found is not None:
+            return found, dialect
+    return _common_operation(span, attributes), dialect
+
+
+_ODD_SCOPES = frozenset({"logfire.mcp", "logfire.openai_agents", "opentelemetry.instrumentation.mcp.instrumentation"})
+
+
+def _common_operation(span: Span, attributes: Mapping[str, Any]) -> Operation:
+    if attributes.get("logfire.span_type") == "pending_span":
+        return Operation.OTHER
+    found = _look_up(_OPERATION_NAMES, attributes.get("gen_ai.operation.name"))
+    if found is None:
+        found = (
+            _look_up(_OPENINFERENCE_KINDS, attributes.get("openinference.span.kind"))
+            or _look_up(_TRACELOOP_KINDS, attributes.get("traceloop.span.kind"))
+            or _look_up(_LANGSMITH_KINDS, attributes.get("langsmith.span.kind"))
+        )
+    method = attributes.get("mcp.method.name")
+    if method is not None:
+        return _T if method == "tools/call" else Operation.MCP
+    if found is None and span.dropped_attributes and _LOST_TOOL.match(span.name):
+        return _T
+    return found or Operation.OTHER
+
+
+def _look_up(table: Mapping[str, Operation], value: Any) -> Operation | None:
+    return table.get(value) if isinstance(value, str) else None
+
+
+def read(span: Span) -> ToolCall | Inference | Operation:
+    """What a span says: a `ToolCall`, an `Inference`, or the operation of a span that is neither."""
+    operation, dialect = operation_of(span)
+    if dialect is None:
+        return operation
+    if operation is _T:
+        return read_tool(span, dialect)
+    if operation is _I:
+        return Inference(span, dialect)
+    return operation
+
+
+def read_tool(span: Span, dialect: Dialect) -> ToolCall:
+    """One view of a tool call. Total: an attribute of an odd type counts as missing."""
+    attributes = span.attributes
+    raw_tool = _first_text(attributes, dialect.tool_names)
+    tool = dialect.tool_name(span, raw_tool) if dialect.tool_name is not None else raw_tool
+    arguments, rendered = _arguments(span, dialect)
+    result = next((attributes[key] for key in dialect.results if attributes.get(key) is not None), None)
+    call_id = next(filter(None, (values.usable_id(attributes.get(key), tool) for key in dialect.call_ids)), None)
+    if call_id is None and dialect.call_id is not None:
+        call_id = values.usable_id(dialect.call_id(span), tool)
+    error_types = tuple(_error_types(span))
+    failure = tuple(_failures(span, dialect, result, error_types))
+    paused = next((name for name in error_types if name in PAUSES), None)
+    if paused is None and dialect.paused is not None:
+        paused = dialect.paused(span)
+    return ToolCall(
+        span=span,
+        dialect=dialect,
+        view=dialect.view(span) if dialect.view is not None else View.FRAMEWORK,
+        tool=tool,
+        raw_tool=raw_tool or tool,
+        call_id=call_id,
+        arguments=arguments,
+        arguments_rendered=rendered,
+        result=result,
+        failure=failure,
+        error_types=error_types,
+        paused=paused,
+        not_started=dialect.not_started(span) if failure and dialect.not_started is not None else None,
+        ended=(
+            None
+            if dialect.has_end_mark is None or span.dropped_attributes
+            else dialect.has_end_mark(span, call_id, arguments, result)
+        ),
+    )
+
+
+def _first_text(attributes: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
+    for key in keys:
+        found = values.text(attributes.get(key))
+        if found is not None:
+            return found
+    return None
+
+
+def _arguments(span: Span, dialect: Dialect) -> tuple[Any, bool]:
+    attributes = span.attributes
+    for key in dialect.arguments:
+        value = attributes.get(key)
+        if value is None:
+            continue
+        if dialect.empty_is_withheld and value == "{}":
+            return None, False
+        if dialect.decode_arguments is not None:
+            return dialect.decode_arguments(span, key, value)
+        return rendered_unless_json(span, key, value)
+    if dialect.find_arguments is not None:
+        return dialect.find_arguments(span), False
+    return None, False
+
+
+def _error_types(span: Span) -> Iterator[str]:
+    error = span.attributes.get("error.type")
+    if error is not None:
+        yield str(error)
+    for event in span.events:
+        if event.name == "exception":
+            yield str(event.attributes.get("exception.type"))
+
+
+def _failures(span: Span, dialect: Dialect, result: Any, error_types: tuple[str, ...]) -> Iterator[str]:
+    if span.status == StatusCode.ERROR:
+        yield "status=ERROR"
+    for name in error_types:
+        yield f"error.type={name[:120]}"
+    if ".cancellation." in "\n".join(span.attributes):
+        yield "cancellation recorded"
+    if result is not None:
+        failed = looks_failed(result)
+        if failed is not None:
+            yield failed
+    if dialect.failures is not None:
+        yield from dialect.failures(span, result)
+
+
+def proposals(inference: Inference) -> tuple[Proposal, ...]:
+    """The calls that a model proposed in this response: the first source that records any, each id once."""
+    span, dialect = inference.span, inference.dialect
+    for structure in (*from_attributes(span.attributes, dialect.outputs), *from_events(span.events, outputs=True)):
+        found = _distinct(item for item in walk(structure) if isinstance(item, Proposal))
+        if found:
+            return found
+    return ()
+
+
+def consumed(inference: Inference) -> tuple[tuple[Proposal, ...], tuple[Result, ...]]:
+    """What a model read: earlier proposals that its input repeats, and results."""
+    span, dialect = inference.span, inference.dialect
+    echoes: list[Proposal] = []
+    results: list[Result] = []
+    for structure in (*from_attributes(span.attributes, dialect.inputs), *from_events(span.events, outputs=False)):
+        for item in walk(structure):
+            if isinstance(item, Proposal):
+                echoes.append(item)
+            else:
+                results.append(item)
+    return _distinct(iter(echoes)), tuple(results)
+
+
+def _distinct(items: Iterator[Proposal]) -> tuple[Proposal, ...]:
+    """Two reports of one proposal (a message, and the same message in a wrapper) are one."""
+    seen: dict[object, Proposal] = {}
+    for item in items:
+        seen.setdefault(item.call_id if item.call_id is not None else object(), item)
+    return tuple(seen.values())
+
+
+def named_call(span: Span, dialect: Dialect) -> Proposal | None:
+    """The one call that a step says it runs (LangGraph's `tools` node, LlamaIndex' `call_tool`), or None."""
+    for structure in from_attributes(span.attributes, dialect.steps):
+        found = _distinct(item for item in walk(structure) if isinstance(item, Proposal))
+        if len(found) == 1:
+            return found[0]
+    event = span.attributes.get("input.value")
+    if isinstance(event, str) and "ToolCall(tool_name=" in event:
+        match = _RENDERED_CALL.search(event)
+        if match:
+            return Proposal(match["id"], match["tool"], None)
+    return None
+
+
+_RENDERED_CALL = re.compile(r"ToolCall\(tool_name='(?P<tool>[^']+)'.*?tool_id='(?P<id>[^']+)'\)")
+
+
+def tools_on_offer(span: Span, dialect: Dialect, is_cut: Callable[[str], bool]) -> ToolList | None:
+    """The tools that this span says were on offer, or None if it records none."""
+    return tool_list(span.attributes, dialect.definitions, dropped=span.dropped_attributes > 0, is_cut=is_cut)
+
+
+def own_schema(call: ToolCall) -> Any:
+    """The JSON schema that the tool span itself records, or None."""
+    for key in call.dialect.schemas:
+        schema = values.quick_loads(call.span.attributes.get(key))
+        if isinstance(schema, Mapping) and ("properties" in schema or "required" in schema):
+            return schema
+    return None
+
+
+def conversation_of(span: Span, dialect: Dialect) -> str | None:
+    """The conversation or session that a span names, or None (`mcp.session.id` is none)."""
+    found = _first_text(span.attributes, dialect.conversations)
+    if found is None:
+        metadata = span.attributes.get("metadata")
+        if isinstance(metadata, str) and '"thread_id"' in metadata:
+            parsed = values.quick_loads(metadata)
+            thread = parsed.get("thread_id") if isinstance(parsed, dict) else None
+            return values.text(str(thread)) if thread is not None else None
+    return found

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens to one ended span, whoever forwards it: judge, record, tell, tag.
+
+`GenAISpanProcessor` and the instrumentor stand at different places and share this one path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from genai_processor import attributes as names
+from genai_processor.ledger.entries import State
+from genai_processor.ledger.memory import MemoryLedger
+from genai_processor.ledger.requests import Sighting
+from genai_processor.recording import Recorder, recorder_for
+from genai_processor.retry.verdict import Effect, Execution, Reason
+from genai_processor.settings import Settings
+from genai_processor.tagging import tagged_copy
+from genai_processor.telemetry import Events, Fault, Faults, is_emitting, totals_of
+
+if TYPE_CHECKING:
+    from opentelemetry._logs import LoggerProvider
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.sdk.trace import ReadableSpan, Span
+
+    from genai_processor.ledger.protocol import Ledger
+    from genai_processor.retry.witness import Judgement
+
+MAX_TEXT: Final = 256
+"""How long a piece of evidence or a call id may be on a span. Evidence is cut; an id is left out: half is none."""
+
+
+class Judge(Protocol):
+    """Keeps what spans have shown so far, and judges those that show a tool call. Does no I/O."""
+
+    def on_start(self, span: Span, parent_context: Context | None) -> None:
+        """Note that a span has begun."""
+        ...
+
+    def on_end(self, span: ReadableSpan) -> Judgement | None:
+        """Judge an ended span.
+
+        Returns:
+            None for a span that shows no tool call. With `late` set, a judgement about another span, one that has
+            ended before.
+        """
+        ...
+
+
+class Stamper:
+    """Judges, records, tells, and returns the span to forward."""
+
+    def __init__(
+        self,
+        judge: Judge,
+        *,
+        ledger: Ledger | None = None,
+        settings: Settings | None = None,
+        meter_provider: MeterProvider | None = None,
+        logger_provider: LoggerProvider | None = None,
+    ) -> None:
+        """Put the parts together. Opens nothing and starts nothing.
+
+        Args:
+            judge: Gives the verdicts.
+            ledger: Keeps them; by default one in the memory of this process.
+            settings: By default those of the environment.
+            meter_provider: For its metrics; by default the global one.
+            logger_provider: For its events; by default the global one.
+        """
+        settings = Settings.from_environ() if settings is None else settings
+        totals = totals_of(meter_provider, offer=settings.metrics)
+        self.ledger: Ledger = MemoryLedger() if ledger is None else ledger
+        self.faults = Faults(totals)
+        self.recorder: Recorder = recorder_for(self.ledger, self.faults)
+        self._judge = judge
+        self._totals = totals
+        self._events = Events(logger_provider) if settings.events else None
+        self._stamp_digests = settings.stamp_digests
+        self._digest_key = settings.digest_key
+        totals.watch(self.ledger)
+
+    def start(self, span: Span, parent_context: Context | None) -> None:
+        """Note that a span has begun. Raises no `Exception`."""
+        try:
+            if not is_emitting():
+                self._judge.on_start(span, parent_context)
+        except Exception as error:  # noqa: BLE001 - telemetry must not hurt the application
+            self.faults.count(Fault.WITNESS, "The beginning of a span could not be noted", error)
+
+    def stamp(self, span: ReadableSpan) -> ReadableSpan:
+        """Judge an ended span. Raises no `Exception`; what is no `Exception` passes, and the caller forwards the span.
+
+        Args:
+            span: Any ended span. It is left as it is.
+
+        Returns:
+            A tagged copy of a sampled span that shows a tool call, else the span itself: also if it carries a verdict
+            already, or anything goes wrong.
+        """
+        try:
+            if is_emitting() or names.GENAI_RETRY_VERDICT in (span._attributes or ()):
+                return span
+            judgement = self._judge.on_end(span)
+        except Exception as error:  # noqa: BLE001
+            self.faults.count(Fault.WITNESS, "A span could not be judged; it is forwarded as it came", error)
+            return span
+        if judgement is None:
+            return span
+        try:
+            return self._tell(span, judgement)
+        except Exception as error:  # noqa: BLE001
+            self.faults.count(Fault.TAG, "A span could not be tagged; it is forwarded as it came", error)
+            return span
+
+    def _tell(self, span: ReadableSpan, judgement: Judgement) -> ReadableSpan:
+        verdict = judgement.verdict
+        self._count(judgement)
+        entry_id = None
+        if verdict.effect is not Effect.READ_ONLY:  # such a call stands in nobody's way, and nobody has to settle it
+            entry_id = self.recorder.record(sighting_of(judgement))
+        flags = span.context.trace_flags if span.context is not None else 0
+        if self._events is not None and (verdict.quarantined or judgement.late):
+            self._emit(self._events, judgement, entry_id, flags)
+        if judgement.late or not flags & 1:
+            return span
+        tagged = tagged_copy(span, self._tags(judgement, entry_id))
+        if tagged is None:
+            self.faults.count(Fault.TAG, f"A {type(span).__name__} cannot be copied; it is forwarded as it came")
+            return span
+        return tagged
+
+    def _count(self, judgement: Judgement) -> None:
+        verdict = judgement.verdict
+        self._totals.add(
+            names.METRIC_VERDICTS,
+            **{names.GENAI_RETRY_VERDICT: str(verdict.verdict), names.GENAI_RETRY_REASON: str(verdict.reason)},
+        )
+        if judgement.duplicate_of is not None and not judgement.late:
+            self._totals.add(names.METRIC_DUPLICATES, **{names.GENAI_RETRY_SUSPECTED: judgement.suspected})
+
+    def _emit(self, events: Events, judgement: Judgement, entry_id: str | None, flags: int) -> None:
+        verdict = judgement.verdict
+        labels: dict[str, Any] = {
+            names.GENAI_RETRY_VERDICT: str(verdict.verdict),
+            names.GENAI_RETRY_REASON: str(verdict.reason),
+            names.GENAI_RETRY_LATE: judgement.late,
+        }
+        if judgement.call.tool is not None:
+            labels[names.GEN_AI_TOOL_NAME] = _clean(judgement.call.tool)
+        if entry_id is not None:
+            labels[names.GENAI_RETRY_ENTRY_ID] = entry_id
+        try:
+            events.quarantined(judgement.call.span, flags, labels)
+        except Exception as error:  # noqa: BLE001
+            self.faults.count(Fault.EVENT, "A log event could not be emitted", error)
+
+    def _tags(self, judgement: Judgement, entry_id: str | None) -> dict[str, Any]:
+        verdict = judgement.verdict
+        tags: dict[str, Any] = {
+            names.GENAI_RETRY_VERDICT: str(verdict.verdict),
+            names.GENAI_RETRY_REASON: str(verdict.reason),
+            names.GENAI_RETRY_EXECUTION: str(verdict.execution),
+            names.GENAI_RETRY_EFFECT: str(verdict.effect),
+            names.GENAI_RETRY_ARGUMENTS_STATE: str(verdict.arguments_state),
+            names.GENAI_RETRY_CALL_ID_SOURCE: str(verdict.call_id_source),
+        }
+        if verdict.evidence:
+            tags[names.GENAI_RETRY_EVIDENCE] = tuple(_clean(piece) for piece in verdict.evidence)
+        if judgement.call.call_id is None and verdict.call_id is not None and _is_whole(verdict.call_id):
+            tags[names.GENAI_RETRY_CALL_ID] = verdict.call_id
+        if judgement.duplicate_of is not None:
+            tags[names.GENAI_RETRY_DUPLICATE_OF] = judgement.duplicate_of
+        if judgement.attempt is not None:
+            tags[names.GENAI_RETRY_ATTEMPT] = judgement.attempt
+        if entry_id is not None:
+            tags[names.GENAI_RETRY_ENTRY_ID] = entry_id
+        if self._stamp_digests and judgement.action is not None:
+            tags[names.GENAI_RETRY_ACTION] = keyed(judgement.action, self._digest_key)
+        return tags
+
+
+def sighting_of(judgement: Judgement) -> Sighting:
+    """Say to a ledger what a judgement says.
+
+    A failed call that may be tried again under its call id is quarantined too: under any other id it may not.
+    """
+    call, verdict = judgement.call, judgement.verdict
+    return Sighting(
+        scope=judgement.scope,
+        tool=call.tool or call.raw_tool or call.span.name,
+        state=_STATES.get(verdict.reason, State.QUARANTINED),
+        call_id=verdict.call_id,
+        digest=judgement.action,
+        effect=str(verdict.effect),
+        reason=str(verdict.reason),
+        started=verdict.execution is Execution.STARTED,
+        trace_id=call.span.trace_id or None,
+        span_id=call.span.span_id or None,
+    )
+
+
+_STATES: Final = {
+    Reason.SUCCEEDED: State.COMPLETED,
+    Reason.PAUSED: State.PAUSED,
+    Reason.REJECTED_BEFORE_EXECUTION: State.NOT_STARTED,
+    Reason.MALFORMED_ARGUMENTS: State.NOT_STARTED,
+    Reason.UNKNOWN_TOOL: State.NOT_STARTED,
+}
+"""What each reason means to a ledger; every other one quarantines."""
+
+
+def keyed(digest: str, key: str | None) -> str:
+    """Key a digest, so that arguments which are easy to guess cannot be found by trying.
+
+    Args:
+        digest: The digest, as text.
+        key: The secret; None leaves the digest as it is.
+
+    Returns:
+        The digest, or its HMAC-SHA256 as hex.
+    """
+    return (
+        digest
+        if key is None
+        else hmac.new(key.encode(errors="surrogateescape"), digest.encode(), hashlib.sha256).hexdigest()
+    )
+
+
+def _clean(text: str) -> str:
+    """Cut a text, and replace what no exporter can encode: a lone surrogate loses it the whole batch."""
+    return text[:MAX_TEXT].encode("utf-8", "replace").decode()
+
+
+def _is_whole(call_id: str) -> bool:
+    return _clean(call_id) == call_id

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples run as their readers run them: as programs of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def run(*command: str, **variables: str) -> str:
+    """The program's standard output; it has to succeed."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "GENAI_"))}
+    environment["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), environment["PATH"]])
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment | variables, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_explicit_exports_the_verdict() -> None:
+    attributes = json.loads(run(sys.executable, "examples/explicit.py"))["attributes"]
+    assert attributes["gen_ai.tool.call.id"] == "call_h2Fq9x"
+    assert attributes["genai.retry.verdict"] == "quarantined_unknown"
+    assert attributes["genai.retry.reason"] == "arguments_withheld"
+
+
+def test_retry_loop_repeats_what_is_declared_harmless() -> None:
+    out = run(sys.executable, "examples/retry_loop.py", GENAI_PROCESSOR_READ_ONLY_TOOLS="get_*")
+    assert out.splitlines() == ["create_refund: 1 attempt(s)", "get_rate: 3 attempt(s)"]
+
+
+def test_retry_loop_repeats_nothing_undeclared() -> None:
+    out = run(sys.executable, "examples/retry_loop.py")
+    assert out.splitlines() == ["create_refund: 1 attempt(s)", "get_rate: 1 attempt(s)"]
+
+
+def test_reconcile_settles_once() -> None:
+    waits, settled, refused, left = run(sys.executable, "examples/reconcile.py").splitlines()
+    assert waits == "waits: create_refund call_h2Fq9x: quarantined (arguments_withheld)"
+    assert settled == "settled: create_refund call_h2Fq9x: not_committed"
+    assert refused.startswith("refused: ")
+    assert left == "waiting now: 0"
+
+
+def test_scan_reads_recorded_traces() -> None:
+    out = run("examples/scan.sh")
+    assert "create_refund" in out
+    assert "quarantined" in out
+
+
+def test_demo_shows_what_it_promises_on_one_screen() -> None:
+    out = run(sys.executable, "-m", "examples.demo", NO_COLOR="1")
+    lines = out.splitlines()
+    assert len(lines) <= 45
+    assert max(map(len, lines)) <= 100
+    assert "2 x 25.00 EUR paid" in out
+    assert "1 x 25.00 EUR paid" in out
+    assert "\x1b" not in out
+
+
+def test_demo_picture_is_drawn_from_its_output(tmp_path: Path) -> None:
+    picture = tmp_path / "demo.svg"
+    run(sys.executable, "-m", "examples.demo.picture", str(picture))
+    assert "genai.retry.verdict" in picture.read_text(encoding="utf-8").replace("&#160;", " ")
