@@ -6,8 +6,8 @@ PYTHON ?= python3
 VENV   := .venv
 OLDEST := .venv-oldest
 
-# What the oldest supported SDK has to pass too.
-OLDEST_TESTS := $(wildcard tests/processor)
+# What the oldest supported SDK has to pass too: all that touches an SDK.
+OLDEST_TESTS := $(wildcard tests/processor tests/spans/test_live.py tests/spans/test_otlp_round_trip.py)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -5,6 +5,6 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-# A refund that went through and then failed; and a model that did not know the tool's arguments.
-genai-processor scan tests/data/recorded/autogen__openinference/s02_commit_then_502.jsonl \
-                     tests/data/recorded/autogen__openinference/s04_schema_invalid.jsonl
+# A refund that failed and was asked for again; and a call that the framework refused, since its arguments did not fit.
+genai-processor scan tests/data/recorded/agno__genai/s06_retry_new_id.jsonl \
+                     tests/data/recorded/agno__genai/s04_schema_invalid.jsonl

@@ -45,10 +45,7 @@ class Front:
         self.stamper: Stamper | None = stamper
         self._multi = multi
         self._before = {name: vars(multi)[name] for name in _METHODS if name in vars(multi)}
-        self._shadows: dict[str, Callable[..., None]] = {
-            "on_start": self._shadow_of_start(_behind(multi, "on_start")),
-            "on_end": self._shadow_of_end(_behind(multi, "on_end")),
-        }
+        self._shadows = {"on_start": self._shadow_of_start(), "on_end": self._shadow_of_end()}
         try:
             for name, shadow in self._shadows.items():
                 setattr(multi, name, shadow)
@@ -75,26 +72,38 @@ class Front:
         if _MARK in fields:
             delattr(self._multi, _MARK)
 
-    def _shadow_of_start(self, forward: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(forward)
-        def on_start(span: Span, *args: Any, **kwargs: Any) -> None:
+    # Where nothing was shadowed before, the class is asked anew each time: somebody may wrap its method later.
+
+    def _shadow_of_start(self) -> Callable[..., None]:
+        multi, cls, own = self._multi, type(self._multi), self._before.get("on_start")
+
+        @functools.wraps(cls.on_start)
+        def on_start(span: Span, parent_context: Context | None = None) -> None:
             try:
                 if (stamper := self.stamper) is not None:
-                    stamper.start(span, kwargs.get("parent_context", args[0] if args else None))
+                    stamper.start(span, parent_context)
             finally:
-                forward(span, *args, **kwargs)
+                if own is None:
+                    cls.on_start(multi, span, parent_context=parent_context)
+                else:
+                    own(span, parent_context=parent_context)
 
         return on_start
 
-    def _shadow_of_end(self, forward: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(forward)
+    def _shadow_of_end(self) -> Callable[..., None]:
+        multi, cls, own = self._multi, type(self._multi), self._before.get("on_end")
+
+        @functools.wraps(cls.on_end)
         def on_end(span: ReadableSpan) -> None:
             forwarded = span
             try:
                 if (stamper := self.stamper) is not None:
                     forwarded = stamper.stamp(span)
             finally:
-                forward(forwarded)
+                if own is None:
+                    cls.on_end(multi, forwarded)
+                else:
+                    own(forwarded)
 
         return on_end
 
@@ -172,17 +181,3 @@ def _multi_of(provider: Any) -> Any:
     if tracer.span_processor is not multi:
         raise TypeError("its tracers do not hand their spans to its multi-processor")
     return multi
-
-
-def _behind(multi: Any, name: str) -> Callable[..., None]:
-    """Return what a shadow has to call: what was shadowed before, else whatever the class has when it is called."""
-    own = vars(multi).get(name)
-    if own is not None or not callable(getattr(type(multi), name, None)):
-        method: Callable[..., None] = getattr(multi, name) if own is None else own
-        return method
-
-    @functools.wraps(getattr(multi, name))
-    def of_class(*args: Any, **kwargs: Any) -> None:
-        getattr(type(multi), name)(multi, *args, **kwargs)
-
-    return of_class

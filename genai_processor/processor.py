@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
@@ -85,22 +84,36 @@ class GenAISpanProcessor(SpanProcessor):
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Tell everybody behind that a span has begun, and note it."""
+        interrupt: BaseException | None = None
         try:
             self._stamper.start(span, parent_context)
         finally:
-            self._each(Fault.DOWNSTREAM_START, lambda one: one.on_start(span, parent_context=parent_context))
+            for one in self._downstream:
+                try:
+                    one.on_start(span, parent_context=parent_context)
+                except BaseException as error:  # noqa: BLE001
+                    interrupt = self._caught(Fault.DOWNSTREAM_START, one, error, interrupt)
+        if interrupt is not None:
+            raise interrupt
 
     def _on_ending(self, span: Span) -> None:
-        # An experimental part of the SDK's interface; older SDKs never call it, and a processor may be without it.
-        self._each(Fault.DOWNSTREAM_END, lambda one: getattr(one, "_on_ending", _ignore)(span))
+        # An experimental part of the interface, which older SDKs neither have nor call.
+        self._each(Fault.DOWNSTREAM_END, "_on_ending", span)
 
     def on_end(self, span: ReadableSpan) -> None:
         """Judge a span and forward it, tagged if it shows a tool call."""
+        interrupt: BaseException | None = None
         forwarded = span
         try:
             forwarded = self._stamper.stamp(span)
         finally:
-            self._each(Fault.DOWNSTREAM_END, lambda one: one.on_end(forwarded))
+            for one in self._downstream:
+                try:
+                    one.on_end(forwarded)
+                except BaseException as error:  # noqa: BLE001
+                    interrupt = self._caught(Fault.DOWNSTREAM_END, one, error, interrupt)
+        if interrupt is not None:
+            raise interrupt
 
     def shutdown(self) -> None:
         """Shut everybody behind down, once. Spans that end later are still judged and forwarded."""
@@ -111,7 +124,7 @@ class GenAISpanProcessor(SpanProcessor):
         try:
             self._stamper.recorder.flush(_SHUTDOWN_SECONDS)
         finally:
-            self._each(Fault.DOWNSTREAM_SHUTDOWN, lambda one: one.shutdown())
+            self._each(Fault.DOWNSTREAM_SHUTDOWN, "shutdown")
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         """Flush the ledger's recorder and everybody behind, one after the other, within one time limit.
@@ -123,38 +136,43 @@ class GenAISpanProcessor(SpanProcessor):
             Whether all were flushed in time.
         """
         deadline = time.monotonic() + timeout_millis / 1000
-        results = [self._stamper.recorder.flush(timeout_millis / 1000)]
-
-        def flush(one: SpanProcessor) -> None:
+        flushed = self._stamper.recorder.flush(timeout_millis / 1000)
+        for one in self._downstream:
             left = int((deadline - time.monotonic()) * 1000)
-            results.append(left > 0 and one.force_flush(left) is not False)
+            if left <= 0:
+                return False
+            try:
+                flushed = one.force_flush(left) is not False and flushed
+            except Exception as error:  # noqa: BLE001
+                flushed = False
+                self._caught(Fault.DOWNSTREAM_FLUSH, one, error)
+        return flushed
 
-        return self._each(Fault.DOWNSTREAM_FLUSH, flush) and all(results)
-
-    def _each(self, kind: Fault, call: Callable[[SpanProcessor], Any]) -> bool:
-        """Call every processor behind, whatever one of them raises; then let pass what is no `Exception`."""
-        fine = True
+    def _each(self, kind: Fault, method: str, *args: Any) -> None:
         interrupt: BaseException | None = None
         for one in self._downstream:
             try:
-                call(one)
-            except Exception as error:  # noqa: BLE001 - the others must get the span, and the application no exception
-                fine = False
-                self._stamper.faults.count(
-                    kind, f"{type(one).__name__} raised in {kind.value}; the others were called", error
-                )
-            except BaseException as error:  # noqa: BLE001 - raised again below
-                interrupt = interrupt or error
+                getattr(one, method)(*args)
+            except BaseException as error:  # noqa: BLE001
+                interrupt = self._caught(kind, one, error, interrupt)
         if interrupt is not None:
             raise interrupt
-        return fine
+
+    def _caught(
+        self, kind: Fault, one: SpanProcessor, error: BaseException, earlier: BaseException | None = None
+    ) -> BaseException | None:
+        """Count what a processor behind raised. The others must still be called, and the application spared.
+
+        Returns:
+            What to raise once they all have been: the first that is no `Exception`, such as a KeyboardInterrupt.
+        """
+        if not isinstance(error, Exception):
+            return earlier or error
+        self._stamper.faults.count(kind, f"{type(one).__name__} raised; the others behind were called", error)
+        return earlier
 
 
 _SHUTDOWN_SECONDS = 30.0
-
-
-def _ignore(span: Span) -> None:
-    """Stand in for a hook that a processor does not have."""
 
 
 def _as_processor(one: object) -> SpanProcessor:

@@ -7,6 +7,7 @@ before there is something to tell.
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import weakref
@@ -22,6 +23,8 @@ from genai_processor.telemetry import Fault, Faults
 
 MAX_WAITING: Final = 2048
 """How many sightings may wait for a slow ledger; what comes on top is counted and not recorded."""
+
+_EXIT_SECONDS: Final = 5.0
 
 
 class Recorder(Protocol):
@@ -118,6 +121,8 @@ class BackgroundRecorder:
             return
         try:
             thread.start()
+            flush = weakref.WeakMethod(self.flush)
+            atexit.register(lambda: (method := flush()) is not None and method(_EXIT_SECONDS))
         except RuntimeError as error:  # no more threads, or the interpreter is shutting down
             self._faults.count(Fault.LEDGER, "The thread that tells the ledger cannot be started", error)
 

@@ -102,7 +102,10 @@ class Stamper:
             already, or anything goes wrong.
         """
         try:
-            if is_emitting() or names.GENAI_RETRY_VERDICT in (span._attributes or ()):
+            attributes = span._attributes
+            # Asked by itself, the SDK's container raises and catches a KeyError for each span that has no verdict yet.
+            values = getattr(attributes, "_dict", attributes)
+            if (values and names.GENAI_RETRY_VERDICT in values) or is_emitting():
                 return span
             judgement = self._judge.on_end(span)
         except Exception as error:  # noqa: BLE001
@@ -135,12 +138,10 @@ class Stamper:
 
     def _count(self, judgement: Judgement) -> None:
         verdict = judgement.verdict
-        self._totals.add(
-            names.METRIC_VERDICTS,
-            **{names.GENAI_RETRY_VERDICT: str(verdict.verdict), names.GENAI_RETRY_REASON: str(verdict.reason)},
-        )
+        answer = (names.GENAI_RETRY_VERDICT, str(verdict.verdict)), (names.GENAI_RETRY_REASON, str(verdict.reason))
+        self._totals.add(names.METRIC_VERDICTS, answer)
         if judgement.duplicate_of is not None and not judgement.late:
-            self._totals.add(names.METRIC_DUPLICATES, **{names.GENAI_RETRY_SUSPECTED: judgement.suspected})
+            self._totals.add(names.METRIC_DUPLICATES, ((names.GENAI_RETRY_SUSPECTED, judgement.suspected),))
 
     def _emit(self, events: Events, judgement: Judgement, entry_id: str | None, flags: int) -> None:
         verdict = judgement.verdict
@@ -153,8 +154,9 @@ class Stamper:
             labels[names.GEN_AI_TOOL_NAME] = _clean(judgement.call.tool)
         if entry_id is not None:
             labels[names.GENAI_RETRY_ENTRY_ID] = entry_id
+        span = judgement.call.span
         try:
-            events.quarantined(judgement.call.span, flags, labels)
+            events.quarantined(span, flags, labels, None if judgement.late else span.end_ns)
         except Exception as error:  # noqa: BLE001
             self.faults.count(Fault.EVENT, "A log event could not be emitted", error)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -31,7 +32,7 @@ _log = logging.getLogger(__name__)
 SCOPE: Final = "genai_processor"
 """Name of the instrumentation scope of the metrics and events."""
 
-_Labels = tuple[tuple[str, str | bool], ...]
+Labels = tuple[tuple[str, str | bool], ...]
 
 
 class Fault(StrEnum):
@@ -59,6 +60,14 @@ class Fault(StrEnum):
     """A tracer provider could not be given the processor."""
 
 
+_COUNTERS: Final = (
+    (names.METRIC_VERDICTS, "{span}", "Tool spans judged, by verdict and reason."),
+    (names.METRIC_DUPLICATES, "{execution}", "Executions of a tool that repeat another one."),
+    (names.METRIC_REBILLED_TOKENS, "{token}", "Input tokens of inferences that proposed a duplicated action again."),
+    (names.METRIC_FAULTS, "{fault}", "What went wrong inside the processor or behind it."),
+)
+
+
 class Counting(Protocol):
     """What the gauge needs of a ledger."""
 
@@ -78,7 +87,7 @@ class Totals:
     """
 
     def __init__(self) -> None:
-        self._counts: dict[str, Counter[_Labels]] = {}
+        self._counts: dict[str, dict[Labels, int]] = {name: {} for name, *_ in _COUNTERS}
         self._ledgers: list[Callable[[], Counting | None]] = []
         self._renew_lock()
         if hasattr(os, "register_at_fork"):
@@ -94,27 +103,22 @@ class Totals:
         # Re-entrant: the garbage collector may end a span, and so come here, while this thread holds it.
         self._lock = threading.RLock()
 
-    def add(self, metric: str, amount: int = 1, /, **labels: str | bool) -> int:
+    def add(self, metric: str, labels: Labels, amount: int = 1) -> None:
         """Add to a total.
 
         Args:
             metric: The metric's name.
+            labels: Pairs of an attribute name and a value; the combinations must be few.
             amount: How much, at least 0.
-            **labels: Attribute names to values; the combinations must be few.
-
-        Returns:
-            The total of these labels, after the addition.
         """
-        key = tuple(labels.items())
         with self._lock:
-            counts = self._counts.setdefault(metric, Counter())
-            counts[key] += amount
-            return counts[key]
+            counts = self._counts[metric]
+            counts[labels] = counts.get(labels, 0) + amount
 
-    def read(self, metric: str) -> dict[_Labels, int]:
+    def read(self, metric: str) -> dict[Labels, int]:
         """Return a metric's totals by labels; {} if nothing was added yet."""
         with self._lock:
-            return dict(self._counts.get(metric, ()))
+            return dict(self._counts[metric])
 
     def watch(self, ledger: Counting) -> None:
         """Let a ledger feed the gauge, for as long as the ledger lives. Watching it twice counts it once."""
@@ -153,13 +157,6 @@ class Totals:
     def _observe_entries(self, _: CallbackOptions) -> Iterable[Observation]:
         return [Observation(count, {names.GENAI_LEDGER_STATE: state}) for state, count in self.entries().items()]
 
-
-_COUNTERS: Final = (
-    (names.METRIC_VERDICTS, "{span}", "Tool spans judged, by verdict and reason."),
-    (names.METRIC_DUPLICATES, "{execution}", "Executions of a tool that repeat another one."),
-    (names.METRIC_REBILLED_TOKENS, "{token}", "Input tokens of inferences that proposed a duplicated action again."),
-    (names.METRIC_FAULTS, "{fault}", "What went wrong inside the processor or behind it."),
-)
 
 _global_totals: Final = Totals()
 _totals: Final[weakref.WeakKeyDictionary[metrics.MeterProvider, Totals]] = weakref.WeakKeyDictionary()
@@ -223,7 +220,7 @@ class Faults:
         """
         # Whatever is wrong with the log, or with the stack, the span has to go on.
         with suppress(Exception):
-            self._totals.add(names.METRIC_FAULTS, **{names.GENAI_PROCESSOR_FAULT: kind.value})
+            self._totals.add(names.METRIC_FAULTS, ((names.GENAI_PROCESSOR_FAULT, kind.value),))
             token = object()
             if self._logged.setdefault(kind, token) is token:
                 _log.warning("%s (logged once; see the metric %s)", what, names.METRIC_FAULTS, exc_info=error)
@@ -248,13 +245,14 @@ class Events:
         """Get a logger, from the global provider by default, which may also be set later."""
         self._logger = _logs.get_logger(SCOPE, package_version(), logger_provider)
 
-    def quarantined(self, span: Span, trace_flags: int, labels: Mapping[str, Any]) -> None:
+    def quarantined(self, span: Span, trace_flags: int, labels: Mapping[str, Any], at_ns: int | None) -> None:
         """Say that a tool call may have committed.
 
         Args:
             span: The span that shows the call; the event belongs to it.
             trace_flags: The flags of its trace.
             labels: The event's attributes.
+            at_ns: When it happened, in nanoseconds since the epoch; None for now.
 
         Raises:
             Exception: Whatever a log processor raises.
@@ -262,7 +260,7 @@ class Events:
         _emitting.on = True
         try:
             self._logger.emit(
-                timestamp=span.end_ns,
+                timestamp=time.time_ns() if at_ns is None else at_ns,
                 context=_context_of(span, trace_flags),
                 severity_number=_logs.SeverityNumber.WARN,
                 severity_text="WARN",

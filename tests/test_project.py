@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from genai_processor.retry.verdict import Reason, RetryVerdict
 from genai_processor.settings import PREFIX, SETTINGS, settings_table
 
 ROOT = Path(__file__).parent.parent
@@ -62,7 +63,7 @@ def test_readme_names_no_setting_that_does_not_exist() -> None:
 
 
 def test_readme_explains_every_verdict_and_reason() -> None:
-    words = [word.value for word in (*VerdictCode, *Reason)]
+    words = [word.value for word in (*RetryVerdict, *Reason)]
     assert len(words) > 20
     assert [word for word in words if f"| `{word}` |" not in README] == []
 

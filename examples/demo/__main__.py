@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import httpx
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -19,24 +21,44 @@ from pydantic_ai import Agent, InstrumentationSettings
 from examples.demo import agent as application
 from examples.demo.receiver import ReceivedSpan, Receiver
 from examples.demo.service import PaymentService
-from genai_processor import GenAISpanProcessor
+from genai_processor import GenAISpanProcessor, is_safe_to_retry
 from genai_processor.ledger import Entry, MemoryLedger
 
 COLOUR = "FORCE_COLOR" in os.environ or (sys.stdout.isatty() and "NO_COLOR" not in os.environ)
-RED, GREEN, BOLD, DIM = "31", "32", "1", "2"
+RED, GREEN, BOLD = "31", "32", "1"
+COLUMN = 46
+WIDTH = 100
 
 
 class Unexpected(Exception):
     """The demo did not show what it is there to show."""
 
 
-def paint(text: str, style: str) -> str:
-    return f"\x1b[{style}m{text}\x1b[0m" if COLOUR else text
+class Scene(NamedTuple):
+    """What came of one run.
+
+    Attributes:
+        paid: The refunds that the payment service paid.
+        end: How the application's loop ended.
+        calls: The tool spans that the OTLP receiver got.
+        pending: What waits for a person, where the scene has a ledger at hand.
+    """
+
+    paid: Sequence[object]
+    end: str
+    calls: Sequence[ReceivedSpan]
+    pending: Sequence[Entry] = ()
 
 
-def expect(what: str, got: object, wanted: object) -> None:
-    if got != wanted:
-        raise Unexpected(f"{what}: expected {wanted!r}, got {got!r}")
+def careful_loop(agent: Agent) -> str:
+    """The application's loop, with one line more."""
+    for _ in range(3):
+        try:
+            return agent.run_sync(application.REQUEST, conversation_id=application.TICKET).output
+        except httpx.HTTPError as error:
+            if not is_safe_to_retry(error):
+                raise
+    raise RuntimeError("three attempts have failed")
 
 
 def traced(processor: SpanProcessor, run: Callable[[], str]) -> str:
@@ -46,34 +68,34 @@ def traced(processor: SpanProcessor, run: Callable[[], str]) -> str:
     Agent.instrument_all(InstrumentationSettings(tracer_provider=provider))
     HTTPXClientInstrumentor().instrument(tracer_provider=provider)
     try:
-        return f'the run ended well: "{run()}"'
+        return f'"{run()}"'
     except httpx.HTTPStatusError as error:
-        return f"the run stopped at its HTTP {error.response.status_code}"
+        return f"HTTP {error.response.status_code} goes to whoever called"
     finally:
         HTTPXClientInstrumentor().uninstrument()
         provider.shutdown()
 
 
-def without() -> tuple[Sequence[object], str, list[ReceivedSpan]]:
+def without() -> Scene:
     """The agent and its loop as they are."""
     with PaymentService() as service, Receiver() as receiver:
         agent = application.support_agent(service.url)
         export = BatchSpanProcessor(OTLPSpanExporter(f"{receiver.url}/v1/traces"))
         end = traced(export, lambda: application.naive_loop(agent))
-        return service.paid, end, receiver.tool_spans()
+        return Scene(service.paid, end, receiver.tool_spans())
 
 
-def with_processor() -> tuple[Sequence[object], str, list[ReceivedSpan], Sequence[Entry]]:
+def with_processor() -> Scene:
     """The same agent, with the processor in front of the exporter, in a loop that asks it."""
     with PaymentService() as service, Receiver() as receiver:
         agent = application.support_agent(service.url)
         ledger = MemoryLedger()
         export = BatchSpanProcessor(OTLPSpanExporter(f"{receiver.url}/v1/traces"))
-        end = traced(GenAISpanProcessor(export, ledger=ledger), lambda: application.careful_loop(agent))
-        return service.paid, end, receiver.tool_spans(), ledger.pending().entries
+        end = traced(GenAISpanProcessor(export, ledger=ledger), lambda: careful_loop(agent))
+        return Scene(service.paid, end, receiver.tool_spans(), ledger.pending().entries)
 
 
-def without_code() -> tuple[Sequence[object], str, list[ReceivedSpan]]:
+def without_code() -> Scene:
     """The application as a program of its own, started by `opentelemetry-instrument`."""
     launcher = shutil.which("opentelemetry-instrument", path=os.path.dirname(sys.executable))
     if launcher is None:
@@ -91,54 +113,83 @@ def without_code() -> tuple[Sequence[object], str, list[ReceivedSpan]]:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
         if done.returncode:
             raise Unexpected(f"the application under opentelemetry-instrument failed:\n{done.stderr}")
-        return service.paid, f'the run ended well: "{done.stdout.strip()}"', receiver.tool_spans()
+        return Scene(service.paid, f'"{done.stdout.strip()}"', receiver.tool_spans())
+
+
+def expect(what: str, got: object, wanted: object) -> None:
+    if got != wanted:
+        raise Unexpected(f"{what}: expected {wanted!r}, got {got!r}")
+
+
+def check(today: Scene, asking: Scene, tagged: Scene) -> None:
+    """Compare what happened with what this project promises."""
+    expect("refunds paid by the naive loop", len(today.paid), 2)
+
+    expect("refunds paid by the loop that asks", len(asking.paid), 1)
+    expect("tool calls that the OTLP receiver got from the loop that asks", len(asking.calls), 1)
+    expect("their verdict", asking.calls[0].attributes.get("genai.retry.verdict"), "quarantined")
+    expect("tools in the queue", [entry.tool for entry in asking.pending], ["create_refund"])
+
+    expect("refunds paid under opentelemetry-instrument", len(tagged.paid), 2)
+    expect("tool calls that the OTLP receiver got from opentelemetry-instrument", len(tagged.calls), 2)
+    first, second = tagged.calls
+    expect("the first one's verdict", first.attributes.get("genai.retry.verdict"), "quarantined")
+    expect("what the second one repeats", second.attributes.get("genai.retry.duplicate_of"), first.span_id)
+
+
+def paint(text: str, style: str) -> str:
+    return f"\x1b[{style}m{text}\x1b[0m" if COLOUR else text
+
+
+def call_line(span: ReceivedSpan) -> str:
+    call_id = span.attributes["gen_ai.tool.call.id"]
+    return f"{span.attributes['gen_ai.tool.name']}  {call_id[:15]}..  {'ERROR' if span.failed else 'ok'}"
+
+
+def paid_line(scene: Scene, width: int = 0) -> str:
+    return paint(f"{len(scene.paid)} x 25.00 EUR paid".ljust(width), GREEN if len(scene.paid) == 1 else RED)
+
+
+def side_by_side(today: Scene, asking: Scene) -> None:
+    left = ["except httpx.HTTPError:", "    continue", "", *map(call_line, today.calls), today.end]
+    right = ["except httpx.HTTPError as error:", "    if not is_safe_to_retry(error): raise", ""]
+    right += [*map(call_line, asking.calls), asking.end]
+    print(paint(f"  {'TODAY':<{COLUMN}} | ONE LINE MORE", BOLD))
+    for one, other in itertools.zip_longest(left, right, fillvalue=""):
+        print(f"  {one:<{COLUMN}} | {other}".rstrip())
+    print(f"  {paid_line(today, COLUMN)} | {paid_line(asking)}\n")
+
+
+def tags(span: ReceivedSpan) -> None:
+    names = sorted(name for name in span.attributes if name.startswith("genai."))
+    first = ["genai.retry.verdict", "genai.retry.reason", "genai.retry.evidence"]
+    for name in sorted(names, key=lambda name: first.index(name) if name in first else len(first)):
+        value = span.attributes[name]
+        for piece in value if isinstance(value, list) else [value]:
+            print(f"    {name:<28} {piece}"[:WIDTH])
+            name = ""
 
 
 def main() -> None:
-    print("An agent refunds 25.00 EUR. The payment service pays, but its answer is lost: HTTP 502.\n")
+    today, asking, tagged = without(), with_processor(), without_code()
+    check(today, asking, tagged)
 
-    print(paint("1  Today: the loop around the agent tries again whatever failed", BOLD))
-    paid, end, spans = without()
-    expect("refunds paid without the processor", len(paid), 2)
-    show_run(paid, end, spans)
+    print("An agent refunds 25.00 EUR. The payment service pays, but its answer is lost: HTTP 502.")
+    print("The loop around the agent runs it again, and the model asks under a new call id.\n")
+    side_by_side(today, asking)
 
-    print(paint("2  One line more in that loop: `if not is_safe_to_retry(error): raise`", BOLD))
-    paid, end, spans, pending = with_processor()
-    expect("refunds paid with the processor", len(paid), 1)
-    expect("tool spans that reached the OTLP receiver", len(spans), 1)
-    expect("genai.retry.verdict", spans[0].attributes.get("genai.retry.verdict"), "quarantined")
-    expect("entries in the queue", [entry.tool for entry in pending], ["create_refund"])
-    show_run(paid, end, spans)
-    print("   What the OTLP receiver got on that span, beside what the agent wrote:")
-    for name in sorted(spans[0].attributes):
-        if name.startswith("genai."):
-            value = spans[0].attributes[name]
-            print(f"     {name:<28}{', '.join(value) if isinstance(value, list) else value}")
-    print("   What waits for a person, who can look at the payments (`ledger.pending()`):")
-    for entry in pending:
-        print(f"     {entry.tool}  {entry.call_id}  {entry.state.value} ({entry.reason})")
+    print(paint("  ON THE SPAN, as an OTLP receiver got it, beside what the agent wrote", BOLD))
+    tags(asking.calls[0])
     print()
-
-    print(paint("3  Not a line of code: `opentelemetry-instrument python -m examples.demo.agent`", BOLD))
-    paid, end, spans = without_code()
-    expect("refunds paid by the naive loop", len(paid), 2)
-    expect("tool spans that reached the OTLP receiver", len(spans), 2)
-    first, second = spans
-    expect("the first call's verdict", first.attributes.get("genai.retry.verdict"), "quarantined")
-    expect("what the second call repeats", second.attributes.get("genai.retry.duplicate_of"), first.span_id)
-    show_run(paid, end, spans)
-    print("   Nobody asked, so nobody was stopped. But both spans say what happened:")
-    for span in spans:
-        tags = {name.removeprefix("genai.retry."): value for name, value in span.attributes.items()}
-        says = "  ".join(f"{name}={tags[name]}" for name in ("verdict", "reason", "duplicate_of") if name in tags)
-        print(f"     {span.span_id}  {says}")
-
-
-def show_run(paid: Sequence[object], end: str, spans: Sequence[ReceivedSpan]) -> None:
-    for span in spans:
-        print(f"   {span.name}  {span.attributes['gen_ai.tool.call.id']}  {'ERROR' if span.failed else 'ok'}")
-    money = paint(f"{len(paid)} x 25.00 EUR paid", GREEN if len(paid) == 1 else RED)
-    print(f"   {money}, {end}\n")
+    print(paint("  IN THE QUEUE, for somebody who can look at the payments: ledger.pending()", BOLD))
+    for entry in asking.pending:
+        print(f"    {entry.tool}  {entry.call_id}  {entry.state} ({entry.reason})")
+    print()
+    print(paint("  NOT A LINE OF CODE: opentelemetry-instrument python -m examples.demo.agent", BOLD))
+    for span in tagged.calls:
+        says = [f"{name}={span.attributes.get(f'genai.retry.{name}')}" for name in ("verdict", "duplicate_of")]
+        print(f"    span {span.span_id}  {'  '.join(say for say in says if not say.endswith('=None'))}")
+    print(f"    {paid_line(tagged)}: nobody asked, so nobody was stopped. But the second span says so.")
 
 
 if __name__ == "__main__":

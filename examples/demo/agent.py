@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A support agent with one tool that pays refunds, and the two loops that people put around such an agent.
+"""A support agent with one tool that pays refunds, and the loop that people put around such an agent.
 
 The agent is a real pydantic-ai agent; only its model is scripted, so that no key and no network is needed.
-Run as a script it is an ordinary application: it knows nothing of genai_processor.
+It is an ordinary application, and knows nothing of genai_processor.
 """
 
 from __future__ import annotations
@@ -40,28 +40,12 @@ def support_agent(payments_url: str) -> Agent:
 
 def naive_loop(agent: Agent) -> str:
     """What most retry code does: whatever failed is tried again."""
-    attempts = 3
-    while True:
+    for _ in range(3):
         try:
             return agent.run_sync(REQUEST, conversation_id=TICKET).output
         except httpx.HTTPError:
-            attempts -= 1
-            if not attempts:
-                raise
-
-
-def careful_loop(agent: Agent) -> str:
-    """The same loop, which asks first."""
-    from genai_processor import is_safe_to_retry
-
-    attempts = 3
-    while True:
-        try:
-            return agent.run_sync(REQUEST, conversation_id=TICKET).output
-        except httpx.HTTPError as error:
-            attempts -= 1
-            if not attempts or not is_safe_to_retry(error):
-                raise
+            continue
+    raise RuntimeError("three attempts have failed")
 
 
 if __name__ == "__main__":

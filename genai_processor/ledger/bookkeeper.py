@@ -92,7 +92,7 @@ class Bookkeeper:
             entry = self._claim_again(claim, answer.again, now)
         else:
             entry = self._claim_anew(claim, now, answer.releases)
-        outer = shelf.get(claim.parent)
+        outer = self._enclosing(entry)
         if outer is not None:  # a body that makes a call has begun
             self._move(outer, Event.STARTED, now, started_ns=outer.started_ns or now)
         shelf.evict(now)
@@ -126,38 +126,39 @@ class Bookkeeper:
         }
         return self._move(entry, Event.RESUMED, now, **changes) if resumed else self._update(entry, now, **changes)
 
-    def start(self, entry_id: str, attempt: int) -> Entry:
+    def start(self, held: Entry) -> Entry:
         """Mark that the body begins."""
-        entry = self.must(entry_id)
+        entry = self._held(held)
         now = self._clock()
-        if attempt != entry.attempt:
+        if held.attempt != entry.attempt:
             return self._move(entry, Event.SEEN_QUARANTINED, now, reason="stale_attempt_started")
         return self._move(entry, Event.STARTED, now, started_ns=entry.started_ns or now)
 
-    def renew(self, entry_id: str, attempt: int, lease_ns: int) -> Entry:
+    def renew(self, held: Entry, lease_ns: int) -> Entry:
         """Put off the end of a lease."""
-        entry = self.must(entry_id)
-        if entry.state is not State.CLAIMED or entry.attempt != attempt:
+        entry = self.must(held.entry_id)
+        if entry.state is not State.CLAIMED or entry.attempt != held.attempt:
             raise InvalidTransitionError(
-                f"entry {entry_id} is {entry.state} at attempt {entry.attempt}; attempt {attempt} does not hold it any "
-                "more; its effect may have committed, so let it end and do not start another"
+                f"entry {entry.entry_id} is {entry.state} at attempt {entry.attempt}; attempt {held.attempt} does not "
+                "hold it any more; its effect may have committed, so let it end and do not start another"
             )
         now = self._clock()
         return self._update(entry, now, lease_expires_ns=now + lease_ns)
 
-    def finish(self, entry_id: str, outcome: Outcome, attempt: int, reason: str | None) -> Entry:
+    def finish(self, held: Entry, outcome: Outcome, reason: str | None) -> Entry:
         """Note how an attempt ended."""
-        entry = self.must(entry_id)
         event = ENDS[outcome]
-        if attempt != entry.attempt:
-            if event in (Event.REJECTED, Event.PAUSED):
+        nothing_ran = event in (Event.REJECTED, Event.PAUSED)
+        entry = self.must(held.entry_id) if nothing_ran else self._held(held)
+        if held.attempt != entry.attempt:
+            if nothing_ran:
                 return entry
             event, reason = Event.SEEN_QUARANTINED, reason or "stale_attempt_ended"
         return self._move(entry, event, self._clock(), reason=reason)
 
-    def undeliver(self, entry_id: str) -> Entry:
+    def undeliver(self, held: Entry) -> Entry:
         """Note that no model saw the result."""
-        entry = self.must(entry_id)
+        entry = self._held(held)
         if entry.state is not State.COMPLETED:
             return entry
         return self._move(entry, Event.UNDELIVERED, self._clock())
@@ -215,6 +216,12 @@ class Bookkeeper:
                 "if a tool ran under it, its effect may have committed"
             )
         return entry
+
+    def _held(self, held: Entry) -> Entry:
+        """Return an entry as it is now; if it was evicted, the news of it at least makes its tool unknown."""
+        if self.shelf.get(held.entry_id) is None:
+            self.shelf.forgotten.add_tool(held.scope, held.tool)
+        return self.must(held.entry_id)
 
     def _add(
         self,
@@ -289,10 +296,17 @@ class Bookkeeper:
 
     def _tell_enclosing(self, entry: Entry, now: int) -> None:
         """Quarantine the call that this one was made in; its own good end cannot lift that."""
-        outer = self.shelf.get(entry.parent)
+        outer = self._enclosing(entry)
         if outer is not None and not outer.child_uncertain and outer.state is not State.SETTLED:
             facts: dict[str, Any] = {"child_uncertain": True, "started_ns": outer.started_ns or now}
             self._move(outer, Event.SEEN_QUARANTINED, now, reason="nested_uncertain", **facts)
+
+    def _enclosing(self, entry: Entry) -> Entry | None:
+        """Return the call that this one was made in; if it was evicted, news of it makes its scope unknown."""
+        outer = self.shelf.get(entry.parent)
+        if outer is None and entry.parent is not None:  # which tool it was nobody knows any more
+            self.shelf.forgotten.add_tool(entry.scope, None)
+        return outer
 
     def _give_back(self, entry: Entry, now: int) -> None:
         """Open a release again: the attempt that used it never began."""

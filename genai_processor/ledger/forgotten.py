@@ -43,10 +43,7 @@ class Forgotten:
     def add(self, entry: Entry) -> None:
         """Remember that an entry was evicted."""
         if entry.state in OPEN:
-            self._tools.add(hash((entry.scope, entry.tool)))
-            if len(self._tools) > self._max_tools:
-                self.everything = True
-                self._tools.clear()
+            self.add_tool(entry.scope, entry.tool)
             return
         for key in _keys(entry):
             if self._filter is None:
@@ -54,9 +51,20 @@ class Forgotten:
             for bit in self._positions(key):
                 self._filter[bit >> 3] |= 1 << (bit & 7)
 
+    def add_tool(self, scope: str, tool: str | None) -> None:
+        """Make a tool unknown in a scope, or with None every tool there."""
+        if self.everything:
+            return
+        self._tools.add(hash((scope, tool)))
+        if len(self._tools) > self._max_tools:
+            self.everything = True
+            self._tools.clear()
+
     def tool(self, scope: str, tool: str) -> bool:
         """Whether an unsettled entry of the tool may have been evicted."""
-        return self.everything or (bool(self._tools) and hash((scope, tool)) in self._tools)
+        if not self._tools:
+            return self.everything
+        return hash((scope, tool)) in self._tools or hash((scope, None)) in self._tools
 
     def call(self, claim: Claim) -> bool:
         """Whether an earlier attempt at this very call may have been evicted."""

@@ -81,24 +81,22 @@ class MemoryLedger:
         """See `Ledger.claim`."""
         return self._lock.change(partial(self._books.claim, claim, observe))
 
-    def start(self, entry_id: str, *, attempt: int) -> Entry:
+    def start(self, entry: Entry) -> Entry:
         """See `Ledger.start`."""
-        done = self._lock.change_or_postpone(partial(self._books.start, entry_id, attempt))
-        return self._books.must(entry_id) if done is None else done
+        return self._lock.change_or_postpone(partial(self._books.start, entry)) or self._books.must(entry.entry_id)
 
-    def renew(self, entry_id: str, *, attempt: int, lease_ns: int) -> Entry:
+    def renew(self, entry: Entry, *, lease_ns: int) -> Entry:
         """See `Ledger.renew`."""
-        return self._lock.change(partial(self._books.renew, entry_id, attempt, lease_ns))
+        return self._lock.change(partial(self._books.renew, entry, lease_ns))
 
-    def finish(self, entry_id: str, outcome: Outcome, *, attempt: int, reason: str | None = None) -> Entry:
+    def finish(self, entry: Entry, outcome: Outcome, *, reason: str | None = None) -> Entry:
         """See `Ledger.finish`."""
-        done = self._lock.change_or_postpone(partial(self._books.finish, entry_id, outcome, attempt, reason))
-        return self._books.must(entry_id) if done is None else done
+        done = self._lock.change_or_postpone(partial(self._books.finish, entry, outcome, reason))
+        return done or self._books.must(entry.entry_id)
 
-    def undeliver(self, entry_id: str) -> Entry:
+    def undeliver(self, entry: Entry) -> Entry:
         """See `Ledger.undeliver`."""
-        done = self._lock.change_or_postpone(partial(self._books.undeliver, entry_id))
-        return self._books.must(entry_id) if done is None else done
+        return self._lock.change_or_postpone(partial(self._books.undeliver, entry)) or self._books.must(entry.entry_id)
 
     def expire(self) -> tuple[Entry, ...]:
         """See `Ledger.expire`."""

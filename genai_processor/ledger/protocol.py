@@ -113,33 +113,31 @@ class Ledger(Protocol):
         """
         ...
 
-    def start(self, entry_id: str, *, attempt: int) -> Entry:
+    def start(self, entry: Entry) -> Entry:
         """Mark that the body begins, at the last point before it does.
 
         Args:
-            entry_id: The claimed entry.
-            attempt: `Entry.attempt` as it was granted.
+            entry: As it was granted: its `attempt` is the token.
 
         Raises:
-            UnknownEntryError: No such entry.
+            UnknownEntryError: It was evicted; its tool is unknown in its scope from now on.
         """
         ...
 
-    def renew(self, entry_id: str, *, attempt: int, lease_ns: int) -> Entry:
+    def renew(self, entry: Entry, *, lease_ns: int) -> Entry:
         """Say that the process which holds a claim is still there.
 
         Args:
-            entry_id: The claimed entry.
-            attempt: `Entry.attempt` as it was granted.
+            entry: As it was granted: its `attempt` is the token.
             lease_ns: Nanoseconds from now after which the claim counts as orphaned.
 
         Raises:
-            UnknownEntryError: No such entry.
+            UnknownEntryError: It was evicted.
             InvalidTransitionError: It is not claimed any more, or by a later attempt.
         """
         ...
 
-    def finish(self, entry_id: str, outcome: Outcome, *, attempt: int, reason: str | None = None) -> Entry:
+    def finish(self, entry: Entry, outcome: Outcome, *, reason: str | None = None) -> Entry:
         """Say how a claimed attempt ended. Says it again without harm.
 
         Conditional on the attempt, not on the version: witnesses change the version while the body runs. An end that
@@ -147,21 +145,24 @@ class Ledger(Protocol):
         quarantines every enclosing claim.
 
         Args:
-            entry_id: The claimed entry.
+            entry: As it was granted: its `attempt` is the token.
             outcome: How it ended.
-            attempt: `Entry.attempt` as it was granted.
             reason: Why, in a word.
 
         Raises:
-            UnknownEntryError: No such entry.
+            UnknownEntryError: It was evicted; unless it was `rejected` or `paused`, its tool is unknown in its scope
+                from now on.
         """
         ...
 
-    def undeliver(self, entry_id: str) -> Entry:
+    def undeliver(self, entry: Entry) -> Entry:
         """Say that a completed call's run died before another turn began. Leaves entries alone that are not completed.
 
+        Args:
+            entry: As it was granted.
+
         Raises:
-            UnknownEntryError: No such entry.
+            UnknownEntryError: It was evicted; its tool is unknown in its scope from now on.
         """
         ...
 

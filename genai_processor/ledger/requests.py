@@ -129,7 +129,7 @@ class Granted:
     """The claim is granted: this attempt, and no other, may run.
 
     Attributes:
-        entry: The claimed entry; its `attempt` is the token for `start`, `renew` and `finish`.
+        entry: The claimed entry; give it to `start`, `renew`, `finish` and `undeliver`: its `attempt` is the token.
         overruled: The refusal that only a caller who merely observes was spared.
     """
 

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from genai_processor.retry.ending import ended_of
 from genai_processor.retry.joins import Joined, Turns
@@ -69,11 +70,26 @@ class Assessor:
         trace: The trace.
         policy: What the user declared of tools.
         enclosing: Whether the spans above the calls are known (offline), so that they can say something.
+        scope: The scope of calls without a conversation; the trace's id if not given.
+        declared: The schemas with which agents, in other traces, were given a tool of some name.
+        means_otherwise: Whether a call id was seen before, in this scope, for another tool or other arguments.
     """
 
-    def __init__(self, trace: Trace, policy: Policy, *, enclosing: bool = True) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        policy: Policy,
+        *,
+        enclosing: bool = True,
+        scope: str | None = None,
+        declared: Callable[[str], list[Any]] = lambda tool: [],
+        means_otherwise: Callable[[str, str, str | None, Arguments], bool] = lambda scope, call_id, tool, arguments: False,
+    ) -> None:
         self.trace = trace
         self.policy = policy
+        self._default_scope = scope or trace.trace_id
+        self._declared = declared
+        self._means_otherwise = means_otherwise
         self.turns = Turns(trace)
         self._enclosing = enclosing
         self._proofs: dict[int, Proof] = {}
@@ -97,10 +113,10 @@ class Assessor:
         arguments, source = self.arguments_of(call)
         ended, how = self._ending(call)
         proof = self._proof(call)
-        if proof.execution is Execution.NOT_STARTED and arguments.state is ArgumentsState.COMPLETE:
+        if ended is not Ended.WELL and arguments.state is ArgumentsState.COMPLETE:
             if wrong_with(call, self._context(call, arguments)):
                 arguments = arguments._replace(state=ArgumentsState.MALFORMED)
-        scope = self.trace.conversation(call) or self.trace.trace_id
+        scope = self.scope_of(call)
         call_id, id_source, exact = self._call_id(call)
         tool = next((view.call.tool for view in call.views() if view.call and view.call.tool), None)
         cut_id = call_id is not None and id_source is CallIdSource.SPAN and self.trace.is_cut(call_id)
@@ -113,14 +129,16 @@ class Assessor:
             arguments_state=arguments.state,
             call_id=call_id,
             call_id_source=id_source,
-            call_id_unstable=cut_id or (scope, call_id or "") in unstable_ids,
+            call_id_unstable=cut_id
+            or (scope, call_id or "") in unstable_ids
+            or (call_id is not None and self._means_otherwise(scope, call_id, tool, arguments)),
             call_id_exact=exact,
             reached_outside=proof.outside,
             end_recorded=call.span.end_ns is not None,
             failure_marked=ended is Ended.FAILED,
             evidence=(*how, *proof.evidence),
         )
-        joined = self.turns.join(call) if self._needs_turn(call) else None
+        joined = self.turns.join(call)
         return AssessedCall(
             node=call,
             facts=facts,
@@ -132,8 +150,9 @@ class Assessor:
             proposed=self.turns.proposed_with(joined) if joined is not None else 1,
         )
 
-    def _needs_turn(self, call: Node) -> bool:
-        return True
+    def scope_of(self, call: Node) -> str:
+        """Where the call's ids and its action are unique: conversation, session, else the trace."""
+        return self.trace.conversation(call) or self._default_scope
 
     # -- arguments and id ------------------------------------------------------------------------------------------
 
@@ -181,7 +200,7 @@ class Assessor:
             call_id, source, _ = self._call_id(call)
             if call_id is None or source is not CallIdSource.SPAN or call.call is None:
                 continue
-            scope = self.trace.conversation(call) or self.trace.trace_id
+            scope = self.scope_of(call)
             form = same_form(self.arguments_of(call)[0])
             if form is not None:
                 meanings.setdefault((scope, call_id), set()).add((call.call.tool, form))
@@ -244,6 +263,7 @@ class Assessor:
             joined=lambda: self.turns.join(call),
             arguments=arguments,
             ended_well=lambda: self._ended_well,
+            declared=self._declared,
         )
 
 

@@ -89,7 +89,7 @@ def _never_served(call: Node, trace: Trace) -> str | None:
     if any(view.call.view is View.MCP_SERVER for view in views if view.call):
         return None
     client = next((view for view in reversed(views) if view.call and view.call.view is View.MCP_CLIENT), None)
-    if client is None:
+    if client is None or any(child.span.kind == SpanKind.SERVER for child in client.children):
         return None
     others = [
         node

@@ -80,6 +80,7 @@ class Context(NamedTuple):
         joined: The proposal behind the call, asked for only when needed.
         arguments: The call's arguments, wherever they were found.
         ended_well: The tools of which some call on this trace ended well: those exist.
+        declared: The schemas with which agents, in other traces, were given a tool of some name.
     """
 
     trace: Trace
@@ -87,6 +88,7 @@ class Context(NamedTuple):
     joined: Callable[[], Joined | None]
     arguments: Arguments
     ended_well: Callable[[], Iterable[str]]
+    declared: Callable[[str], list[Any]]
 
 
 def never_started(call: Node, ended: Ended, context: Context) -> Proof | None:
@@ -111,7 +113,12 @@ def wrong_with(call: Node, context: Context) -> frozenset[Violation]:
         return arguments.violations
     if arguments.state is not ArgumentsState.COMPLETE:
         return frozenset()
-    return violations(arguments.value, schema_of(call, context))
+    schema = schema_of(call, context)
+    if schema is not None:
+        return violations(arguments.value, schema)
+    tool = call.call.tool if call.call is not None else None
+    declared = [violations(arguments.value, schema) for schema in (context.declared(tool) if tool else ())]
+    return frozenset.intersection(*declared) if declared else frozenset()
 
 
 def schema_of(call: Node, context: Context) -> Any:

@@ -18,7 +18,8 @@ class Trace:
 
     Args:
         spans: The spans, in the order in which they ended (any order works; a second copy of a span is ignored).
-        length_limit: The SDK's attribute value length limit if it is known, else None: then it is guessed from lengths.
+        length_limit: The SDK's attribute value length limit if it is known, 0 if there is none, else None: then it is
+            guessed from lengths.
         partial: Spans of this trace are known to be missing here, so what is missing proves nothing.
     """
 
@@ -36,7 +37,15 @@ class Trace:
             if span.span_id:
                 self.by_id[span.span_id] = node
         self._link()
-        self._merge_views()
+        merge_views([node for node in self.nodes if node.call is not None])
+
+    @classmethod
+    def of(cls, nodes: list[Node], *, length_limit: int, partial: bool) -> Trace:
+        """A trace of nodes that are linked and merged already (live: the spans above them are still open)."""
+        trace = cls((), length_limit=length_limit, partial=partial)
+        trace.nodes = nodes
+        trace.by_id = {node.span.span_id: node for node in nodes}
+        return trace
 
     @property
     def trace_id(self) -> str:
@@ -62,20 +71,6 @@ class Trace:
             order.append(node)
             stack.extend(node.children)
         return reversed(order)
-
-    def _merge_views(self) -> None:
-        """Give every span that shows the same call as a span above it to that span (VERDICT, section 4)."""
-        tools = [node for node in self.nodes if node.call is not None]
-        for node in tools:
-            for nested, crossed in node.tools:
-                if not crossed and nested.outer is None and _same_call(node, nested):
-                    nested.outer = node
-                    node.inner.append(nested)
-        for server in [node for node in tools if node.outer is None and _is_view(node, View.MCP_SERVER)]:
-            client = next((node for node in tools if _serves(server, node)), None)
-            if client is not None:
-                server.outer = client
-                client.inner.append(server)
 
     def calls(self) -> list[Node]:
         """The outermost span of every call, by start."""
@@ -109,7 +104,7 @@ class Trace:
         Offline the limit is unknown; then the longest length counts as one if at least two values have it.
         """
         if self.length_limit is not None:
-            return len(value) >= self.length_limit
+            return 0 < self.length_limit <= len(value)
         if self._suspected is None:
             self._suspected = suspected_limit(node.span for node in self.nodes)
         return 0 < self._suspected <= len(value)
@@ -130,6 +125,25 @@ class Trace:
                 offered = tools_on_offer(node.span, node.dialect, self.is_cut)
                 names.update(offered.schemas if offered is not None else ())
         return names
+
+
+def merge_views(tools: list[Node]) -> None:
+    """Give every span that shows the same call as a span above or beside it to that span (VERDICT, section 4)."""
+    for node in tools:
+        adopt(node)
+    for server in [node for node in tools if node.outer is None and _is_view(node, View.MCP_SERVER)]:
+        client = next((node for node in tools if _serves(server, node)), None)
+        if client is not None:
+            server.outer = client
+            client.inner.append(server)
+
+
+def adopt(node: Node) -> None:
+    """Take over the tool spans below that show the same call."""
+    for nested, crossed in node.tools:
+        if not crossed and nested.outer is None and _same_call(node, nested):
+            nested.outer = node
+            node.inner.append(nested)
 
 
 def suspected_limit(spans: Iterable[Span]) -> int:

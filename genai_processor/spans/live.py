@@ -56,7 +56,7 @@ def from_readable(span: ReadableSpan) -> Span:
             status._status_code._value_,
             status._description or "",
             _plain(attributes),
-            [Event(event.name, _plain(event.attributes)) for event in events] if events else (),
+            _events(events) if events else (),
             _links(links) if links else (),
             getattr(attributes, "dropped", 0),
             getattr(events, "dropped", 0),
@@ -75,10 +75,17 @@ def _plain(attributes: Any) -> Mapping[str, Any]:
     return inner if type(inner) is dict else attributes
 
 
-def _links(links: Iterable[Any]) -> list[Link]:
-    return [
-        Link(f"{link.context.trace_id:032x}", f"{link.context.span_id:016x}", _plain(link.attributes)) for link in links
-    ]
+def _events(events: Iterable[Any]) -> tuple[Event, ...]:
+    return tuple([Event(event.name, _plain(event.attributes)) for event in events])
+
+
+def _links(links: Iterable[Any]) -> tuple[Link, ...]:
+    return tuple(
+        [
+            Link(f"{link.context.trace_id:032x}", f"{link.context.span_id:016x}", _plain(link.attributes))
+            for link in links
+        ]
+    )
 
 
 def _token(resource: Any) -> ResourceToken:

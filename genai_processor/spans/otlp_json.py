@@ -3,9 +3,9 @@
 
 https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
 
-Each span takes one of two ways. `_usual_span` reads the shape that exporters write, with hardly a test. Whatever does
-not fit goes through `_any_span`, which accepts all that the JSON mapping allows (and, because exporters do it,
-snake-case keys, names of enum values and base64 ids), and says of anything else what is wrong with it.
+Each `TracesData` takes one of two ways. `_usual` reads the shape that exporters write, with hardly a test. Where it
+does not fit, the whole is read again by `_any`, which accepts all that the JSON mapping allows (and, because exporters
+do it, snake-case keys, names of enum values and base64 ids), and says of anything else what is wrong with it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _KINDS: dict[int | str, int] = {key: int(kind) for kind in SpanKind for key in (
 _STATUSES: dict[int | str, int] = {
     key: int(code) for code in StatusCode for key in (int(code), f"STATUS_CODE_{code.name}")
 }
-_OTHER_SIGNALS = frozenset({"resourceMetrics", "resourceLogs", "resourceProfiles"})
+_SIGNALS = frozenset({"resourceSpans", "resource_spans", "resourceMetrics", "resourceLogs", "resourceProfiles"})
 _NO_SPAN = bytes(8)
 _MAX_TOKENS = 1024
 _new_span = tuple.__new__
@@ -51,17 +51,21 @@ class JsonSpans:
 
     def read(self, document: Any) -> list[Span]:
         """The spans of one `TracesData`, or of an array of them. What cannot be read is reported and left out."""
-        try:
-            return self._usual(document)
-        except (*UNFIT, RecursionError):
-            every_data = document if type(document) is list else (document,)
-            return [span for data in every_data for span in self._any(data)]
+        if type(document) is list:
+            return [span for data in document for span in self._one(data)]
+        return self._one(document)
 
-    def _usual(self, document: Any) -> list[Span]:
-        """The spans of a document as exporters write it; any other raises one of `UNFIT`."""
+    def _one(self, data: Any) -> list[Span]:
+        try:
+            return self._usual(data)
+        except (*UNFIT, RecursionError):
+            return list(self._any(data))
+
+    def _usual(self, data: Any) -> list[Span]:
+        """The spans of one `TracesData` as exporters write it; any other raises one of `UNFIT`."""
         read: list[Span] = []
         last_trace_id = trace_id = None
-        for resource_spans in document["resourceSpans"]:
+        for resource_spans in data["resourceSpans"]:
             token = self._token(resource_spans.get("resource"))
             for scope_spans in resource_spans["scopeSpans"]:
                 scope = scope_spans["scope"].get("name", "")
@@ -115,7 +119,7 @@ class JsonSpans:
             self._report(f'{named(data)} is not OTLP/JSON; expected {{"resourceSpans": […]}}')
             return
         every_resource = field(data, "resourceSpans")
-        if data and every_resource is None and _OTHER_SIGNALS.isdisjoint(data):
+        if data and _SIGNALS.isdisjoint(data):  # one file may hold several signals
             hint = (
                 " (ConsoleSpanExporter's output cannot be read; use an OTLP file exporter)" if "context" in data else ""
             )
@@ -205,16 +209,18 @@ def _any_span(span: Any, scope: str, token: ResourceToken) -> Span:
     )
 
 
-def _events(events: Any) -> list[Event]:
-    return [
-        Event(text(event, "name"), attributes_of(event.get("attributes"))) for event in _all_objects("events", events)
-    ]
+def _events(events: Any) -> tuple[Event, ...]:
+    return tuple(
+        [Event(text(event, "name"), attributes_of(event.get("attributes"))) for event in _all_objects("events", events)]
+    )
 
 
 def _links(links: Any) -> tuple[Link, ...]:
     return tuple(
-        Link(_id(link, "traceId", 16), _id(link, "spanId", 8), attributes_of(link.get("attributes")))
-        for link in _all_objects("links", links)
+        [
+            Link(_id(link, "traceId", 16), _id(link, "spanId", 8), attributes_of(link.get("attributes")))
+            for link in _all_objects("links", links)
+        ]
     )
 
 

@@ -79,7 +79,7 @@ class ProtobufSpans:
                             status.code,
                             status.message,
                             _attributes(span.attributes),
-                            [Event(event.name, _attributes(event.attributes)) for event in events] if events else (),
+                            _events(events) if events else (),
                             self._links(links) if links else (),
                             span.dropped_attributes_count,
                             span.dropped_events_count,
@@ -88,14 +88,14 @@ class ProtobufSpans:
                     )
                 )
 
-    def _links(self, links: Any) -> list[Link]:
+    def _links(self, links: Any) -> tuple[Link, ...]:
         read = []
         for link in links:
             if wrong := _wrong_id(link.trace_id, link.span_id, b""):
                 self._report(f"link left out: {wrong}")
             else:
                 read.append(Link(link.trace_id.hex(), link.span_id.hex(), _attributes(link.attributes)))
-        return read
+        return tuple(read)
 
     def _token(self, resource: Any) -> ResourceToken:
         key = resource.SerializeToString()
@@ -106,6 +106,10 @@ class ProtobufSpans:
                 self._tokens.clear()
             self._tokens[key] = token
         return token
+
+
+def _events(events: Any) -> tuple[Event, ...]:
+    return tuple([Event(event.name, _attributes(event.attributes)) for event in events])
 
 
 def _wrong_id(trace_id: bytes, span_id: bytes, parent_id: bytes) -> str | None:

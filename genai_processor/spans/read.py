@@ -68,7 +68,7 @@ def operation_of(span: Span) -> tuple[Operation, Dialect | None]:
     """What a span stands for, and whose it is (None where it is nothing of ours)."""
     attributes = span.attributes
     if not any(key in attributes for key in MARKER_KEYS) and not span.dropped_attributes and span.scope not in _ODD_SCOPES:
-        return Operation.OTHER, None
+        return (Operation.AGENT if span.name.startswith("invoke_agent ") else Operation.OTHER), None
     dialect = dialect_of(span.scope, attributes)
     if dialect.operation is not None:
         found = dialect.operation(span)

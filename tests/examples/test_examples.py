@@ -52,6 +52,7 @@ def test_scan_reads_recorded_traces() -> None:
     out = run("examples/scan.sh")
     assert "create_refund" in out
     assert "quarantined" in out
+    assert "retryable_pre_execution" in out
 
 
 def test_demo_shows_what_it_promises_on_one_screen() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from genai_processor.ledger import Event, State, next_state
 from genai_processor.ledger.transitions import SIGHTINGS
 
-FLAGS = list(itertools.product([False, True], repeat=3))
+FLAGS = list(itertools.product([False, True], [False, True], [False, True]))
 SEEN = set(SIGHTINGS.values())
 states, events, flags = st.sampled_from(State), st.sampled_from(Event), st.booleans()
 

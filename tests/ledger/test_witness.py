@@ -5,6 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
+from ledger_helpers import held
 
 from genai_processor.ledger import (
     Claim,
@@ -105,7 +106,7 @@ def test_a_witness_joins_what_the_guard_claimed_and_leaves_the_end_to_it(ledger:
     entry = record(ledger, "completed", call_id="a1b2")
     assert (entry.entry_id, entry.state, entry.guarded) == (granted.entry.entry_id, State.CLAIMED, True)
     assert record(ledger, "quarantined", call_id="a1b2").state is State.QUARANTINED
-    assert ledger.finish(entry.entry_id, Outcome.RETURNED, attempt=1).state is State.COMPLETED
+    assert ledger.finish(held(ledger, entry.entry_id), Outcome.RETURNED).state is State.COMPLETED
 
 
 def test_a_settled_call_seen_again_is_a_new_attempt_and_uses_the_release(ledger: MemoryLedger) -> None:

@@ -123,7 +123,7 @@ def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
 
 def _servicer(base: type, receiver: Receiver, response: type) -> Any:
     class Servicer(base):  # type: ignore[misc]
-        def Export(self, request: Any, context: Any) -> Any:  # noqa: N802
+        def Export(self, request: Any, context: Any) -> Any:
             receiver.take(request)
             return response()
 
@@ -142,9 +142,7 @@ def receiving() -> Iterator[Receiver]:
 
     rpc = grpc.server(futures.ThreadPoolExecutor(max_workers=2))
     trace_service_pb2_grpc.add_TraceServiceServicer_to_server(
-        _servicer(
-            trace_service_pb2_grpc.TraceServiceServicer, receiver, trace_service_pb2.ExportTraceServiceResponse
-        ),
+        _servicer(trace_service_pb2_grpc.TraceServiceServicer, receiver, trace_service_pb2.ExportTraceServiceResponse),
         rpc,
     )
     logs_service_pb2_grpc.add_LogsServiceServicer_to_server(

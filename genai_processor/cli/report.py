@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows that a scan prints, as plain data (DESIGN, section 8)."""
+
+from __future__ import annotations
+
+
+from typing import Any
+
+from genai_processor.retry.duplicates import DuplicateGroup
+from genai_processor.retry.survey import SurveyedCall, UnobservedCall
+
+Row = dict[str, Any]
+
+
+def call_row(file: str, surveyed: SurveyedCall) -> Row:
+    """One tool call, however many spans show it."""
+    call, found = surveyed.call, surveyed.repetition
+    span, record, facts, verdict = call.node.span, call.node.call, call.facts, call.verdict
+    assert record is not None
+    return {
+        "file": file,
+        "trace_id": span.trace_id,
+        "span_id": span.span_id,
+        "span_ids": [view.span.span_id for view in call.node.views()],
+        "start_unix_nano": span.start_ns,
+        "end_unix_nano": span.end_ns,
+        "tool": facts.tool,
+        "call_id": facts.call_id,
+        "call_id_source": str(facts.call_id_source),
+        "arguments_state": str(facts.arguments_state),
+        "arguments_source": call.arguments_source,
+        "execution": str(facts.execution),
+        "effect": str(facts.effect),
+        "ended": str(facts.ended),
+        "failed": facts.failure_marked,
+        "verdict": str(verdict.verdict),
+        "reason": str(verdict.reason),
+        "evidence": list(verdict.evidence),
+        "duplicate_of": found.first if found is not None and not found.suspected else None,
+        "dialect": span.scope,
+        "scope": call.scope,
+    }
+
+
+def duplicate_row(file: str, group: DuplicateGroup) -> Row:
+    """Executions of one effect."""
+    return {
+        "file": file,
+        "span_ids": group.span_ids,
+        "key": str(group.key),
+        "value": group.value,
+        "suspected": group.suspected,
+    }
+
+
+def unobserved_row(file: str, call: UnobservedCall) -> Row:
+    """A proposed call that no span shows."""
+    return {
+        "file": file,
+        "trace_id": call.trace_id,
+        "proposed_by": call.proposed_by,
+        "tool": call.tool,
+        "call_id": call.call_id,
+    }
+
+

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was executed in a scope so far, kept small: enough to tell that a call runs again, not what it carried.
+
+Everything is bounded. What is dropped is forgotten, never taken for safe: a duplicate may go unnoticed, a verdict does not
+change.
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, NamedTuple
+
+from genai_processor.retry.verdict import Ended
+from genai_processor.spans.arguments import Arguments, same_form
+from genai_processor.spans.canonical import digest
+
+_INDEX_LIKE = re.compile(r"(?:[A-Za-z]+[_-]?)*\d{1,4}(?:[_-]\d{1,4})*")
+
+
+def index_like(call_id: str) -> bool:
+    """Whether an id counts calls of a run (`call_0`), so that another run has the same: never used across traces."""
+    return len(call_id) < 24 and _INDEX_LIKE.fullmatch(call_id) is not None
+
+
+class Execution:
+    """One execution of a tool. Its arguments are kept until somebody must compare them, then only their digest.
+
+    `arguments` and `turn` may be given as functions: live, neither is worth finding out before it matters.
+
+    Attributes:
+        span_id: Its outermost span.
+        trace_id: Its trace.
+        tool: The tool's name, or None.
+        call_id: Its usable call id, or None.
+        start_ns: Start, nanoseconds since the epoch.
+        end_ns: End, or its start while none is recorded.
+        ended: How it ended.
+        uncertain: It failed, or nobody can tell, or it is quarantined.
+    """
+
+    __slots__ = (
+        "_arguments",
+        "_digest",
+        "_proposed",
+        "_turn",
+        "call_id",
+        "end_ns",
+        "ended",
+        "span_id",
+        "start_ns",
+        "tool",
+        "trace_id",
+        "uncertain",
+    )
+
+    def __init__(
+        self,
+        *,
+        span_id: str,
+        trace_id: str,
+        tool: str | None,
+        call_id: str | None,
+        start_ns: int,
+        end_ns: int,
+        ended: Ended,
+        uncertain: bool,
+        arguments: Arguments | Callable[[], Arguments] | None,
+        turn: Hashable | Callable[[], tuple[Hashable | None, int]] | None = None,
+        proposed: int = 1,
+    ) -> None:
+        self.span_id = span_id
+        self.trace_id = trace_id
+        self.tool = tool
+        self.call_id = call_id
+        self.start_ns = start_ns
+        self.end_ns = end_ns
+        self.ended = ended
+        self.uncertain = uncertain
+        self._turn = turn
+        self._proposed = proposed
+        self._arguments = arguments
+        self._digest: str | None = None
+
+    @property
+    def digest(self) -> str | None:
+        """SHA-256 of the canonical arguments, or None where they are not whole."""
+        if self._arguments is not None:
+            form = same_form(self._arguments() if callable(self._arguments) else self._arguments)
+            self._digest = digest(form) if form is not None else None
+            self._arguments = None
+        return self._digest
+
+    @property
+    def turn(self) -> Hashable | None:
+        """What proposed it (any token), or None if unknown."""
+        if callable(self._turn):
+            self._turn, self._proposed = self._turn()
+        return self._turn
+
+    @property
+    def proposed(self) -> int:
+        """How many calls like it that turn proposed."""
+        return self._proposed if self.turn is not None else 1
+
+
+_MAX_MEMBERS = 256
+
+
+class Action:
+    """The executions of one tool with one argument set in one scope: the first, the last, and what was uncertain."""
+
+    __slots__ = ("_executions", "count", "first", "last", "paused", "uncertain")
+
+    def __init__(self, first: Execution) -> None:
+        self.first = self.last = first
+        self.count = 0
+        self._executions: list[Execution] = []
+        self.uncertain = False
+        self.paused = False
+        self.add(first)
+
+    def add(self, execution: Execution) -> None:
+        """Count one more execution."""
+        self.count += 1
+        if len(self._executions) < _MAX_MEMBERS:
+            self._executions.append(execution)
+        self.uncertain = self.uncertain or execution.uncertain
+        self.paused = self.paused or execution.ended is Ended.PAUSED
+        if execution.end_ns >= self.last.end_ns:
+            self.last = execution
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The span ids of the executions, as far as they are remembered."""
+        return tuple(execution.span_id for execution in self._executions)
+
+    def in_turn(self, turn: Hashable) -> int:
+        """How many executions one turn has had."""
+        return sum(execution.turn == turn for execution in self._executions)
+
+
+class TraceMark(NamedTuple):
+    """What is remembered of a trace of a scope: when it ran, and whether a call in it failed."""
+
+    start_ns: int
+    end_ns: int
+    failed_call: bool
+
+
+class Scope:
+    """What was executed in one scope.
+
+    Attributes:
+        ids: The first execution under each usable call id.
+        actions: What was executed with which arguments, by tool and digest.
+        failures: When inferences and enclosing spans of the scope failed, end times in nanoseconds.
+        failed_tools: Per tool, the first execution whose end is uncertain.
+        traces: What is remembered of each trace of the scope.
+    """
+
+    __slots__ = ("_limit", "_tools", "actions", "failed_tools", "failures", "ids", "traces")
+
+    def __init__(self, limit: int = 100_000) -> None:
+        self._limit = limit
+        self._tools: dict[str | None, Execution | None] = {}
+        self.ids: OrderedDict[str, Execution] = OrderedDict()
+        self.actions: OrderedDict[tuple[str | None, str], Action] = OrderedDict()
+        self.failures: list[int] = []
+        self.failed_tools: dict[str | None, Execution] = {}
+        self.traces: OrderedDict[str, TraceMark] = OrderedDict()
+
+    def action_before(self, execution: Execution) -> Action | None:
+        """The earlier executions of the same action. Digests are computed only once there is something to compare."""
+        if execution.tool not in self._tools:
+            return None
+        only = self._tools[execution.tool]
+        if only is not None:
+            self._tools[execution.tool] = None
+            if only.digest is not None:
+                self.actions[execution.tool, only.digest] = Action(only)
+        key = execution.digest
+        return self.actions.get((execution.tool, key)) if key is not None else None
+
+    def means_otherwise(self, call_id: str, tool: str | None, arguments: Arguments) -> bool:
+        """Whether a call id was seen here for another tool, or for other arguments: then it is no token for either."""
+        first = self.ids.get(call_id)
+        if first is None:
+            return False
+        if first.tool != tool:
+            return True
+        form = same_form(arguments)
+        return form is not None and first.digest is not None and first.digest != digest(form)
+
+    def add(self, execution: Execution, action: Action | None) -> None:
+        """Remember an execution; `action` is what `action_before` gave for it."""
+        if execution.call_id is not None:
+            self.ids.setdefault(execution.call_id, execution)
+            _bound(self.ids, self._limit)
+        if execution.uncertain:
+            self.failed_tools.setdefault(execution.tool, execution)
+        if action is not None:
+            action.add(execution)
+        elif execution.tool not in self._tools:
+            self._tools[execution.tool] = execution
+        elif execution.digest is not None:
+            self.actions[execution.tool, execution.digest] = Action(execution)
+            _bound(self.actions, self._limit)
+
+    def failed_at(self, end_ns: int) -> None:
+        """Remember that an inference or an enclosing span failed."""
+        bisect.insort(self.failures, end_ns)
+        del self.failures[: -self._limit]
+
+    def failed_between(self, begin_ns: int, end_ns: int) -> bool:
+        """Whether an inference or an enclosing span of the scope failed in that time."""
+        index = bisect.bisect_left(self.failures, begin_ns)
+        return index < len(self.failures) and self.failures[index] <= end_ns
+
+    def mark(self, trace_id: str, start_ns: int, end_ns: int, failed_call: bool) -> None:
+        """Remember that a trace of the scope ran."""
+        before = self.traces.get(trace_id)
+        if before is not None:
+            start_ns, end_ns = min(start_ns, before.start_ns), max(end_ns, before.end_ns)
+            failed_call = failed_call or before.failed_call
+        self.traces[trace_id] = TraceMark(start_ns, end_ns, failed_call)
+        _bound(self.traces, 1000)
+
+
+class History:
+    """The scopes that were seen, and what links traces to each other. Bounded: the oldest is forgotten first.
+
+    Args:
+        scopes: How many scopes are remembered.
+        executions: How many executions are remembered in each.
+    """
+
+    def __init__(self, scopes: int = 20_000, executions: int = 100_000) -> None:
+        self._max_scopes = scopes
+        self._max_executions = executions
+        self._scopes: OrderedDict[str, Scope] = OrderedDict()
+        self._proposed: OrderedDict[Hashable, str | None] = OrderedDict()
+        self._schemas: OrderedDict[str, list[Any]] = OrderedDict()
+
+    def scope(self, name: str) -> Scope:
+        """The scope of that name, new if it is."""
+        found = self._scopes.get(name)
+        if found is None:
+            found = self._scopes[name] = Scope(self._max_executions)
+            _bound(self._scopes, self._max_scopes)
+        else:
+            self._scopes.move_to_end(name)
+        return found
+
+    def means_otherwise(self, scope: str, call_id: str, tool: str | None, arguments: Arguments) -> bool:
+        """As `Scope.means_otherwise`, for a scope by name."""
+        known = self._scopes.get(scope)
+        return known is not None and known.means_otherwise(call_id, tool, arguments)
+
+    def forget(self, name: str) -> None:
+        """Drop a scope that cannot come back (a trace that is closed and names no conversation)."""
+        self._scopes.pop(name, None)
+
+    def proposed(self, key: Hashable, scope: str) -> None:
+        """Remember in which scope a call was proposed; in two, it tells nothing."""
+        known = self._proposed.get(key, scope)
+        self._proposed[key] = scope if known == scope else None
+        _bound(self._proposed, self._max_scopes)
+
+    def proposing_scope(self, key: Hashable) -> str | None:
+        """The one scope in which a call was proposed, or None."""
+        return self._proposed.get(key)
+
+    def offer(self, schemas: Mapping[str, Any]) -> None:
+        """Remember the schemas with which an agent was created: its runs, in other traces, may not repeat them."""
+        for tool, schema in schemas.items():
+            known = self._schemas.setdefault(tool, [])
+            if schema is not None and schema not in known and len(known) < 8:
+                known.append(schema)
+            _bound(self._schemas, self._max_scopes)
+
+    def schemas(self, tool: str) -> list[Any]:
+        """Every schema that a tool of that name was declared with, or an empty list."""
+        known = self._schemas.get(tool, [])
+        return known if len(known) < 8 else []
+
+
+def _bound(table: OrderedDict[Any, Any], limit: int) -> None:
+    while len(table) > limit:
+        table.popitem(last=False)

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import weakref
+from collections.abc import Callable
+
+import pytest
+from ledger_helpers import held
+
+from genai_processor.errors import LedgerConflictError, LedgerUnavailableError
+from genai_processor.ledger import Bounds, Claim, Granted, MemoryLedger, Outcome, Resolution, Sighting, State
+
+THREADS = 8
+
+
+def together(work: Callable[[int], None]) -> None:
+    barrier = threading.Barrier(THREADS)
+    errors: list[Exception] = []
+
+    def run(number: int) -> None:
+        barrier.wait()
+        try:
+            work(number)
+        except Exception as error:  # noqa: BLE001 - shown by the main thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not errors
+
+
+def test_of_many_claims_of_one_call_one_is_granted() -> None:
+    ledger = MemoryLedger()
+    granted: list[str] = []
+
+    def work(number: int) -> None:
+        for call in range(100):
+            answer = ledger.claim(Claim("s", "refund", call_id=f"c{call}x", digest=f"{call}", turn=f"t{number}"))
+            if isinstance(answer, Granted):
+                granted.append(answer.entry.entry_id)
+                ledger.finish(held(ledger, answer.entry.entry_id), Outcome.FAILED)
+
+    together(work)
+    assert len(granted) == 100
+    assert ledger.counts()[State.QUARANTINED] == 100
+
+
+def test_of_many_people_one_settles() -> None:
+    ledger = MemoryLedger()
+    entry = ledger.record(Sighting("s", "refund", State.QUARANTINED))
+    assert entry is not None
+    settled: list[int] = []
+
+    def work(number: int) -> None:
+        try:
+            ledger.settle(entry.entry_id, Resolution.COMMITTED, who=f"{number}", note="n", version=1)
+            settled.append(number)
+        except LedgerConflictError:
+            pass
+
+    together(work)
+    assert len(settled) == 1
+
+
+def test_no_sighting_is_lost_and_the_bounds_hold() -> None:
+    ledger = MemoryLedger(Bounds(max_entries=50))
+
+    def work(number: int) -> None:
+        for call in range(300):
+            ledger.record(Sighting("s", "refund", State.COMPLETED, call_id=f"{number}x{call}y"))
+            ledger.record(Sighting("s", "refund", State.QUARANTINED, call_id="shared-id"))
+            ledger.pending()
+
+    together(work)
+    (shared,) = ledger.by_call("s", "shared-id")
+    assert shared.witnessed == THREADS * 300
+    stats = ledger.stats()
+    assert stats.entries == sum(ledger.counts().values()) == 50
+    assert stats.entries + stats.evicted == THREADS * 300 + 1
+
+
+class Interrupting:
+    """A clock whose reading runs a finalizer, as the garbage collector may anywhere inside the ledger."""
+
+    def __init__(self) -> None:
+        self.finalizer: Callable[[], object] | None = None
+
+    def __call__(self) -> int:
+        finalizer, self.finalizer = self.finalizer, None
+        if finalizer is not None:
+            finalizer()
+        return 1
+
+
+def test_a_span_that_ends_in_a_finalizer_inside_the_ledger_neither_hangs_nor_is_lost() -> None:
+    clock = Interrupting()
+    ledger = MemoryLedger(clock=clock)
+    answers: list[object] = []
+    clock.finalizer = lambda: answers.append(ledger.record(Sighting("s", "mail", State.QUARANTINED, call_id="inner")))
+    assert ledger.record(Sighting("s", "refund", State.COMPLETED, call_id="outer")) is not None
+    assert answers == [None]
+    assert [e.state for e in ledger.by_call("s", "inner")] == [State.QUARANTINED]
+
+
+def test_the_end_of_a_claim_in_a_finalizer_is_noted_afterwards_and_a_new_claim_is_not_made() -> None:
+    clock = Interrupting()
+    ledger = MemoryLedger(clock=clock)
+    granted = ledger.claim(Claim("s", "refund"))
+    assert isinstance(granted, Granted)
+    states: list[State] = []
+
+    def finalizer() -> None:
+        states.append(ledger.finish(held(ledger, granted.entry.entry_id), Outcome.FAILED).state)
+        with pytest.raises(LedgerUnavailableError, match="finalizer"):
+            ledger.claim(Claim("s", "mail"))
+
+    clock.finalizer = finalizer
+    ledger.record(Sighting("s", "other", State.COMPLETED))
+    assert states == [State.CLAIMED]
+    entry = ledger.get(granted.entry.entry_id)
+    assert entry is not None
+    assert entry.state is State.QUARANTINED
+
+
+def test_a_ledger_is_collected_although_forks_know_it() -> None:
+    ledger = MemoryLedger()
+    gone = weakref.ref(ledger._lock)
+    del ledger
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_forked_child_has_a_whole_copy_and_a_free_lock() -> None:
+    ledger = MemoryLedger()
+    ledger.record(Sighting("s", "refund", State.QUARANTINED, call_id="before"))
+    inside, go_on, stop = threading.Event(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with ledger._lock:
+            inside.set()
+            go_on.wait(10)
+
+    def churn() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            ledger.record(Sighting("s", "mail", State.COMPLETED, call_id=f"{number}x"))
+
+    holder, churner = threading.Thread(target=hold), threading.Thread(target=churn)
+    holder.start()
+    inside.wait(10)
+    churner.start()
+    threading.Timer(0.05, go_on.set).start()  # a fork waits for whoever is inside
+    pid = os.fork()
+    if pid == 0:  # the child may only leave by os._exit
+        code = 1
+        try:
+            entries = ledger.stats().entries
+            ledger.record(Sighting("s", "refund", State.QUARANTINED, call_id="child"))
+            whole = ledger.stats().entries == entries + 1 == sum(ledger.counts().values())
+            code = 0 if whole and len(ledger.pending().entries) == 2 else 2
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(pid, 0)
+    ledger.record(Sighting("s", "refund", State.QUARANTINED, call_id="parent"))
+    stop.set()
+    churner.join(10)
+    holder.join(10)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert len(ledger.pending().entries) == 2

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, get_value
+
+from genai_processor.attributes import METRIC_FAULTS
+from genai_processor.ledger import MemoryLedger, Sighting, State
+from genai_processor.recording import BackgroundRecorder, DirectRecorder, recorder_for
+from genai_processor.telemetry import Faults, Totals
+
+
+class Remote:
+    """A ledger that is somewhere else: not one in memory, as far as the recorder can see."""
+
+    def __init__(self) -> None:
+        self.inner = MemoryLedger()
+        self.gate = threading.Event()
+        self.gate.set()
+        self.threads: set[str] = set()
+        self.suppressed = False
+        self.fails = False
+
+    def record(self, sighting: Sighting) -> Any:
+        self.gate.wait(10)
+        self.threads.add(threading.current_thread().name)
+        self.suppressed = bool(get_value(_SUPPRESS_INSTRUMENTATION_KEY))
+        if self.fails:
+            raise OSError("away")
+        return self.inner.record(sighting)
+
+
+def sighting(number: int = 0) -> Sighting:
+    return Sighting(scope="s", tool="refund", state=State.QUARANTINED, call_id=f"toolu_{number}", digest=f"d{number}")
+
+
+@pytest.fixture
+def totals() -> Totals:
+    return Totals()
+
+
+def test_the_ledger_in_memory_is_told_at_once(totals: Totals) -> None:
+    ledger = MemoryLedger()
+    recorder = recorder_for(ledger, Faults(totals))
+    assert isinstance(recorder, DirectRecorder)
+    entry_id = recorder.record(sighting())
+    assert entry_id is not None
+    assert ledger.get(entry_id) is not None
+    assert recorder.flush(0)
+
+
+def test_any_other_is_told_from_a_thread_that_starts_with_the_first_call(totals: Totals) -> None:
+    ledger, before = Remote(), threading.active_count()
+    recorder = recorder_for(ledger, Faults(totals))  # type: ignore[arg-type]
+    assert isinstance(recorder, BackgroundRecorder)
+    assert recorder.flush(0)
+    assert threading.active_count() == before
+    for number in range(20):
+        assert recorder.record(sighting(number)) is None
+    assert recorder.flush(10)
+    assert ledger.threads == {"GenAIProcessorRecorder"}
+    assert ledger.suppressed
+    assert len(ledger.inner.pending().entries) == 20
+
+
+def test_a_slow_ledger_holds_nobody_up_and_the_rest_is_counted(totals: Totals, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("genai_processor.recording.MAX_WAITING", 10)
+    ledger = Remote()
+    ledger.gate.clear()
+    recorder = BackgroundRecorder(ledger, Faults(totals))  # type: ignore[arg-type]
+    for number in range(30):
+        recorder.record(sighting(number))
+    assert recorder.flush(0.01) is False
+    lost = totals.read(METRIC_FAULTS)[(("genai.processor.fault", "ledger_overflow"),)]
+    assert 19 <= lost <= 20
+    ledger.gate.set()
+    assert recorder.flush(10)
+    assert len(ledger.inner.pending().entries) == 30 - lost
+
+
+def test_a_ledger_that_raises_is_told_the_next_one_all_the_same(totals: Totals) -> None:
+    ledger = Remote()
+    ledger.fails = True
+    recorder = BackgroundRecorder(ledger, Faults(totals))  # type: ignore[arg-type]
+    recorder.record(sighting(1))
+    assert recorder.flush(10)
+    ledger.fails = False
+    recorder.record(sighting(2))
+    assert recorder.flush(10)
+    assert totals.read(METRIC_FAULTS) == {(("genai.processor.fault", "ledger"),): 1}
+    assert len(ledger.inner.pending().entries) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_records_what_is_its_own(totals: Totals) -> None:
+    ledger = Remote()
+    ledger.gate.clear()
+    recorder = BackgroundRecorder(ledger, Faults(totals))  # type: ignore[arg-type]
+    recorder.record(sighting(1))
+    recorder.record(sighting(2))
+    child = os.fork()
+    if child == 0:
+        try:
+            ledger.gate = threading.Event()
+            ledger.gate.set()
+            recorder.record(sighting(3))
+            fine = recorder.flush(10) and len(ledger.inner.pending().entries) == 1
+            os._exit(0 if fine else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    ledger.gate.set()
+    assert recorder.flush(10)
+    assert len(ledger.inner.pending().entries) == 2
+
+
+def test_what_waits_when_the_interpreter_exits_is_recorded() -> None:
+    script = """
+import time
+from genai_processor.ledger import Sighting, State
+from genai_processor.recording import BackgroundRecorder
+from genai_processor.telemetry import Faults, Totals
+
+class Slow:
+    def record(self, sighting):
+        time.sleep(0.02)
+        print(sighting.call_id, flush=True)
+
+recorder = BackgroundRecorder(Slow(), Faults(Totals()))
+for number in range(5):
+    recorder.record(Sighting(scope="s", tool="refund", state=State.QUARANTINED, call_id=str(number)))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.split() == ["0", "1", "2", "3", "4"], done.stderr
