@@ -140,8 +140,12 @@ class Stamper:
         verdict = judgement.verdict
         answer = (names.GENAI_RETRY_VERDICT, str(verdict.verdict)), (names.GENAI_RETRY_REASON, str(verdict.reason))
         self._totals.add(names.METRIC_VERDICTS, answer)
-        if judgement.duplicate_of is not None and not judgement.late:
+        if judgement.late:
+            return  # its span has been counted already
+        if judgement.duplicate_of is not None or judgement.suspected:
             self._totals.add(names.METRIC_DUPLICATES, ((names.GENAI_RETRY_SUSPECTED, judgement.suspected),))
+        if judgement.rebilled_tokens:
+            self._totals.add(names.METRIC_REBILLED_TOKENS, (), judgement.rebilled_tokens)
 
     def _emit(self, events: Events, judgement: Judgement, entry_id: str | None, flags: int) -> None:
         verdict = judgement.verdict
@@ -195,7 +199,7 @@ def sighting_of(judgement: Judgement) -> Sighting:
         scope=judgement.scope,
         tool=call.tool or call.raw_tool or call.span.name,
         state=_STATES.get(verdict.reason, State.QUARANTINED),
-        call_id=verdict.call_id,
+        call_id=None if verdict.reason is Reason.CALL_ID_UNSTABLE else verdict.call_id,
         digest=judgement.action,
         effect=str(verdict.effect),
         reason=str(verdict.reason),

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from genai_processor.retry.ending import ended_of
+from genai_processor.retry.history import Execution as Recorded
 from genai_processor.retry.joins import Joined, Turns
 from genai_processor.retry.nodes import Node
 from genai_processor.retry.policy import Policy
@@ -22,6 +23,7 @@ from genai_processor.retry.verdict import (
     Verdict,
     classify,
 )
+from genai_processor.spans.canonical import digest
 from genai_processor.spans.arguments import (
     CUT,
     WITHHELD,
@@ -58,9 +60,64 @@ class AssessedCall:
     proposed: int
 
     @property
+    def turn_tokens(self) -> int:
+        """The input tokens of the turn that proposed it, or 0."""
+        return tokens(self.joined.turn, INPUT_TOKENS) if self.joined is not None and self.joined.turn is not None else 0
+
+    def execution(self, uncertain: bool) -> Recorded:
+        """What is remembered of it, to recognise a repetition.
+
+        Args:
+            uncertain: It may have committed, and nobody knows.
+        """
+        span, facts = self.node.span, self.facts
+        return Recorded(
+            span_id=span.span_id,
+            trace_id=span.trace_id,
+            tool=facts.tool,
+            call_id=None if facts.call_id_unstable else facts.call_id,
+            start_ns=span.start_ns or 0,
+            end_ns=span.end_ns or span.start_ns or 0,
+            ended=facts.ended,
+            uncertain=uncertain,
+            arguments=self.arguments,
+            turn=self.joined.turn.span.span_id if self.joined is not None and self.joined.turn is not None else None,
+            proposed=self.proposed,
+        )
+
+    @property
+    def digest(self) -> str | None:
+        """SHA-256 of the canonical arguments, or None where they are not whole."""
+        form = same_form(self.arguments)
+        return digest(form) if form is not None else None
+
+    @property
     def executed(self) -> bool:
         """Whether it may have run at all."""
         return self.facts.execution is not Execution.NOT_STARTED
+
+
+INPUT_TOKENS = (
+    "gen_ai.usage.input_tokens",
+    "gen_ai.usage.prompt_tokens",
+    "llm.token_count.prompt",
+    "ai.usage.promptTokens",
+)
+OUTPUT_TOKENS = (
+    "gen_ai.usage.output_tokens",
+    "gen_ai.usage.completion_tokens",
+    "llm.token_count.completion",
+    "ai.usage.completionTokens",
+)
+
+
+def tokens(turn: Node, keys: tuple[str, ...]) -> int:
+    """The tokens that an inference span reports under the first of the keys, or 0."""
+    for key in keys:
+        value: Any = turn.span.attributes.get(key)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    return 0
 
 
 class Assessor:
@@ -73,6 +130,7 @@ class Assessor:
         scope: The scope of calls without a conversation; the trace's id if not given.
         declared: The schemas with which agents, in other traces, were given a tool of some name.
         means_otherwise: Whether a call id was seen before, in this scope, for another tool or other arguments.
+        exist: Tools known to exist, because a call of them ended well.
     """
 
     def __init__(
@@ -84,12 +142,14 @@ class Assessor:
         scope: str | None = None,
         declared: Callable[[str], list[Any]] = lambda tool: [],
         means_otherwise: Callable[[str, str, str | None, Arguments], bool] = lambda scope, call_id, tool, arguments: False,
+        exist: Iterable[str] = (),
     ) -> None:
         self.trace = trace
         self.policy = policy
         self._default_scope = scope or trace.trace_id
         self._declared = declared
         self._means_otherwise = means_otherwise
+        self._exist = exist
         self.turns = Turns(trace)
         self._enclosing = enclosing
         self._proofs: dict[int, Proof] = {}
@@ -232,7 +292,7 @@ class Assessor:
             call.call.tool
             for call in self.trace.calls()
             if call.call is not None and call.call.tool is not None and self._ending(call)[0] is Ended.WELL
-        )
+        ).union(self._exist)
 
     def _execution(self, call: Node) -> Execution:
         return self._proof(call).execution

@@ -94,6 +94,11 @@ class Execution:
         return self._digest
 
     @property
+    def known_digest(self) -> str | None:
+        """The digest if it was computed before, else None."""
+        return self._digest
+
+    @property
     def turn(self) -> Hashable | None:
         """What proposed it (any token), or None if unknown."""
         if callable(self._turn):

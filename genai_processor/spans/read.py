@@ -34,6 +34,13 @@ _OPENINFERENCE_KINDS: dict[str, Operation] = {"TOOL": _T, "LLM": _I, "AGENT": _A
 _TRACELOOP_KINDS: dict[str, Operation] = {"tool": _T, "agent": _A, "workflow": _A, "task": _S}
 _LANGSMITH_KINDS: dict[str, Operation] = {"tool": _T, "llm": _I, "chain": _S}
 
+_OPERATION_KEYS: tuple[tuple[str, Mapping[str, Operation]], ...] = (
+    ("gen_ai.operation.name", _OPERATION_NAMES),
+    ("openinference.span.kind", _OPENINFERENCE_KINDS),
+    ("traceloop.span.kind", _TRACELOOP_KINDS),
+    ("langsmith.span.kind", _LANGSMITH_KINDS),
+)
+
 MARKER_KEYS: frozenset[str] = frozenset(
     {
         "gen_ai.operation.name",
@@ -67,7 +74,7 @@ _LOST_TOOL = re.compile(r"execute_tool \S|\S+\.tool$")
 def operation_of(span: Span) -> tuple[Operation, Dialect | None]:
     """What a span stands for, and whose it is (None where it is nothing of ours)."""
     attributes = span.attributes
-    if not any(key in attributes for key in MARKER_KEYS) and not span.dropped_attributes and span.scope not in _ODD_SCOPES:
+    if MARKER_KEYS.isdisjoint(attributes) and not span.dropped_attributes and span.scope not in _ODD_SCOPES:
         return (Operation.AGENT if span.name.startswith("invoke_agent ") else Operation.OTHER), None
     dialect = dialect_of(span.scope, attributes)
     if dialect.operation is not None:
@@ -83,23 +90,16 @@ _ODD_SCOPES = frozenset({"logfire.mcp", "logfire.openai_agents", "opentelemetry.
 def _common_operation(span: Span, attributes: Mapping[str, Any]) -> Operation:
     if attributes.get("logfire.span_type") == "pending_span":
         return Operation.OTHER
-    found = _look_up(_OPERATION_NAMES, attributes.get("gen_ai.operation.name"))
-    if found is None:
-        found = (
-            _look_up(_OPENINFERENCE_KINDS, attributes.get("openinference.span.kind"))
-            or _look_up(_TRACELOOP_KINDS, attributes.get("traceloop.span.kind"))
-            or _look_up(_LANGSMITH_KINDS, attributes.get("langsmith.span.kind"))
-        )
     method = attributes.get("mcp.method.name")
     if method is not None:
         return _T if method == "tools/call" else Operation.MCP
-    if found is None and span.dropped_attributes and _LOST_TOOL.match(span.name):
+    for key, table in _OPERATION_KEYS:
+        value = attributes.get(key)
+        if value.__class__ is str and value in table:
+            return table[value]
+    if span.dropped_attributes and _LOST_TOOL.match(span.name):
         return _T
-    return found or Operation.OTHER
-
-
-def _look_up(table: Mapping[str, Operation], value: Any) -> Operation | None:
-    return table.get(value) if isinstance(value, str) else None
+    return Operation.OTHER
 
 
 def read(span: Span) -> ToolCall | Inference | Operation:
@@ -120,35 +120,50 @@ def read_tool(span: Span, dialect: Dialect) -> ToolCall:
     raw_tool = _first_text(attributes, dialect.tool_names)
     tool = dialect.tool_name(span, raw_tool) if dialect.tool_name is not None else raw_tool
     arguments, rendered = _arguments(span, dialect)
-    result = next((attributes[key] for key in dialect.results if attributes.get(key) is not None), None)
-    call_id = next(filter(None, (values.usable_id(attributes.get(key), tool) for key in dialect.call_ids)), None)
-    if call_id is None and dialect.call_id is not None:
-        call_id = values.usable_id(dialect.call_id(span), tool)
-    error_types = tuple(_error_types(span))
-    failure = tuple(_failures(span, dialect, result, error_types))
-    paused = next((name for name in error_types if name in PAUSES), None)
+    result = _first(attributes, dialect.results)
+    call_id = _call_id(span, dialect, tool)
+    error_types = _error_types(span)
+    failure = _failures(span, dialect, result, error_types)
+    paused = next((name for name in error_types if name in PAUSES), None) if error_types else None
     if paused is None and dialect.paused is not None:
         paused = dialect.paused(span)
+    ended = None
+    if dialect.has_end_mark is not None and not span.dropped_attributes:
+        ended = dialect.has_end_mark(span, call_id, arguments, result)
     return ToolCall(
-        span=span,
-        dialect=dialect,
-        view=dialect.view(span) if dialect.view is not None else View.FRAMEWORK,
-        tool=tool,
-        raw_tool=raw_tool or tool,
-        call_id=call_id,
-        arguments=arguments,
-        arguments_rendered=rendered,
-        result=result,
-        failure=failure,
-        error_types=error_types,
-        paused=paused,
-        not_started=dialect.not_started(span) if failure and dialect.not_started is not None else None,
-        ended=(
-            None
-            if dialect.has_end_mark is None or span.dropped_attributes
-            else dialect.has_end_mark(span, call_id, arguments, result)
-        ),
+        span,
+        dialect,
+        dialect.view(span) if dialect.view is not None else View.FRAMEWORK,
+        tool,
+        raw_tool or tool,
+        call_id,
+        arguments,
+        rendered,
+        result,
+        failure,
+        error_types,
+        paused,
+        dialect.not_started(span) if failure and dialect.not_started is not None else None,
+        ended,
     )
+
+
+def _first(attributes: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
+    for key in keys:
+        value = attributes.get(key)
+        if value is not None:
+            return value
+    return None
+
+
+def _call_id(span: Span, dialect: Dialect, tool: str | None) -> str | None:
+    for key in dialect.call_ids:
+        value = span.attributes.get(key)
+        if value is not None:
+            found = values.usable_id(value, tool)
+            if found is not None:
+                return found
+    return values.usable_id(dialect.call_id(span), tool) if dialect.call_id is not None else None
 
 
 def _first_text(attributes: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
@@ -175,28 +190,35 @@ def _arguments(span: Span, dialect: Dialect) -> tuple[Any, bool]:
     return None, False
 
 
-def _error_types(span: Span) -> Iterator[str]:
+def _error_types(span: Span) -> tuple[str, ...]:
     error = span.attributes.get("error.type")
-    if error is not None:
-        yield str(error)
+    if error is None and not span.events:
+        return ()
+    found = [] if error is None else [str(error)]
     for event in span.events:
         if event.name == "exception":
-            yield str(event.attributes.get("exception.type"))
+            found.append(str(event.attributes.get("exception.type")))
+    return tuple(found)
 
 
-def _failures(span: Span, dialect: Dialect, result: Any, error_types: tuple[str, ...]) -> Iterator[str]:
-    if span.status == StatusCode.ERROR:
-        yield "status=ERROR"
+def _failures(span: Span, dialect: Dialect, result: Any, error_types: tuple[str, ...]) -> tuple[str, ...]:
+    found = []
+    if span.status == _ERROR:
+        found.append("status=ERROR")
     for name in error_types:
-        yield f"error.type={name[:120]}"
+        found.append(f"error.type={name[:120]}")
     if ".cancellation." in "\n".join(span.attributes):
-        yield "cancellation recorded"
+        found.append("cancellation recorded")
     if result is not None:
         failed = looks_failed(result)
         if failed is not None:
-            yield failed
+            found.append(failed)
     if dialect.failures is not None:
-        yield from dialect.failures(span, result)
+        found.extend(dialect.failures(span, result))
+    return tuple(found)
+
+
+_ERROR = int(StatusCode.ERROR)  # comparing with the member itself is slower
 
 
 def proposals(inference: Inference) -> tuple[Proposal, ...]:

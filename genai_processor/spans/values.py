@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-PLACEHOLDERS = frozenset({"", "null", "none", "undefined", "n/a", "na", "nan", "<not specified>", "unknown"})
+PLACEHOLDERS = frozenset({"", "null", "none", "undefined", "n/a", "na", "nan", "<not specified>", "unknown", "redacted"})
 """Recorded call ids that are none (VERDICT, section 4), in lower case."""
 
 _WITHHELD = re.compile(
@@ -22,16 +22,19 @@ _MARKER = re.compile(r"[\[<(_]+\s*(?:redacted|filtered|masked|scrubbed|truncated
 
 def text(value: Any) -> str | None:
     """The value if it is a non-blank string, else None."""
-    return value if isinstance(value, str) and value.strip() else None
+    return value if isinstance(value, str) and value and not value.isspace() else None
 
 
 def usable_id(value: Any, tool: str | None = None) -> str | None:
     """The value if it can serve as a call id: a string that is neither blank, nor a placeholder, nor the tool's name."""
-    if not isinstance(value, str):
+    if not isinstance(value, str) or value == tool:
         return None
     stripped = value.strip()
-    if stripped.lower() in PLACEHOLDERS or stripped == tool or _WITHHELD.fullmatch(stripped):
-        return None
+    if len(stripped) < 40:  # no placeholder is longer
+        if stripped.lower() in PLACEHOLDERS or stripped == tool:
+            return None
+        if not (stripped[:1].isalnum() and stripped[-1:].isalnum()) and _WITHHELD.fullmatch(stripped):
+            return None
     return value
 
 

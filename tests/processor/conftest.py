@@ -78,33 +78,3 @@ def make_provider() -> Iterator[Callable[..., TracerProvider]]:
     yield make
     for provider in made:
         provider.shutdown()
-# temporary stand-in, appended to conftest until genai_processor.retry.witness lands
-import importlib.util as _u
-if _u.find_spec("genai_processor.retry.witness") is None:
-    import types
-    from typing import NamedTuple
-    from genai_processor.retry.verdict import *
-    from genai_processor.spans.read import MARKER_KEYS, read_tool, operation_of
-    from genai_processor.spans.records import Span as RSpan, Operation
-    from opentelemetry.trace import format_span_id, format_trace_id
-    m = types.ModuleType("genai_processor.retry.witness")
-    class Judgement(NamedTuple):
-        call: Any; verdict: Any; scope: str; action: str | None; duplicate_of: str | None; attempt: int | None; suspected: bool; late: bool
-    class Limits:
-        def __init__(self, **kw): pass
-    class Witness:
-        def __init__(self, *, policy, limits, length_limit, clock=None): self.policy = policy
-        def on_start(self, span, parent_context): pass
-        def on_end(self, span):
-            a = span._attributes
-            d = getattr(a, "_dict", a) or {}
-            if d.keys().isdisjoint(MARKER_KEYS): return None
-            s = RSpan(format_trace_id(span.context.trace_id), format_span_id(span.context.span_id), None, span.name, span.kind.value + 1, "x", span.start_time, span.end_time, span.status.status_code.value, "", dict(d))
-            op, dialect = operation_of(s)
-            if op is not Operation.TOOL: return None
-            call = read_tool(s, dialect)
-            failed = s.status == 2
-            v = Verdict(RetryVerdict.QUARANTINED if failed else RetryVerdict.NO_RETRY_NEEDED, Reason.COMMITMENT_MARKER if failed else Reason.SUCCEEDED, ("status=ERROR",) if failed else (), call.tool, call.call_id, CallIdSource.SPAN, "complete", Execution.UNKNOWN, Effect.NON_IDEMPOTENT)
-            return Judgement(call, v, s.trace_id, "digest", None, 1, False, False)
-    m.Judgement, m.Limits, m.Witness = Judgement, Limits, Witness
-    sys.modules[m.__name__] = m

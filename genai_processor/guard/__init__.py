@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Predicates for retry loops and retry libraries."""

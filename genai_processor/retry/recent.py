@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which calls failed lately with which exception: what `is_safe_to_retry` asks.
+
+A span keeps an exception's type and message, not the exception. The one that is being handled while a failed span ends is
+remembered by identity beside them, without a reference to it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from genai_processor.retry.locks import ForkSafeLock
+from genai_processor.retry.nodes import Node
+from genai_processor.retry.verdict import Effect, Reason, RetryVerdict, Verdict
+
+_MAX_RUNS: Final = 2_000
+_MAX_CALLS: Final = 1_000
+
+
+class Raised(NamedTuple):
+    """An exception, as far as it is remembered.
+
+    Attributes:
+        identity: `id()` of the exception object, or None if only a span's event tells of it.
+        type_name: Last part of the type's name.
+        message: Its text, or None where content capture is off.
+    """
+
+    identity: int | None
+    type_name: str
+    message: str | None
+
+
+class _Call(NamedTuple):
+    verdict: Verdict
+    raised: tuple[Raised, ...]
+
+
+class RecentRuns:
+    """The verdicts of the calls of recent traces. Bounded; what is forgotten is unknown, so not safe."""
+
+    _process: RecentRuns | None = None
+
+    def __init__(self) -> None:
+        self._lock = ForkSafeLock()
+        self._runs: OrderedDict[str, dict[str, _Call]] = OrderedDict()
+        self._overfull: dict[str, None] = {}
+
+    @classmethod
+    def of_process(cls) -> RecentRuns:
+        """The one that every witness of this process writes to."""
+        if cls._process is None:
+            cls._process = cls()
+        return cls._process
+
+    def note(self, node: Node, verdict: Verdict, handled: BaseException | None) -> None:
+        """Remember the verdict on a call; it replaces those on inner spans that show the same call."""
+        if verdict.effect is Effect.READ_ONLY and verdict.verdict is RetryVerdict.NO_RETRY_NEEDED:
+            return
+        span = node.span
+        raised = tuple(_raised(node, handled)) if verdict.reason is not Reason.SUCCEEDED else ()
+        with self._lock:
+            run = self._runs.get(span.trace_id)
+            if run is None:
+                run = self._runs[span.trace_id] = {}
+                while len(self._runs) > _MAX_RUNS:
+                    self._overfull.pop(self._runs.popitem(last=False)[0], None)
+            for view in node.inner:
+                for inner in view.views():
+                    run.pop(inner.span.span_id, None)
+            if len(run) < _MAX_CALLS:
+                run[span.span_id] = _Call(verdict, raised)
+            else:
+                self._overfull[span.trace_id] = None
+
+    def verdicts(self, errors: Iterable[BaseException]) -> list[Verdict] | None:
+        """The verdicts of every call of the runs in which one of the exceptions ended a call.
+
+        Returns:
+            None if no such run is known, or not all of its calls are.
+        """
+        wanted = [_described(error) for error in errors]
+        with self._lock:
+            found = [
+                trace_id
+                for trace_id, run in self._runs.items()
+                if any(_matches(have, want) for call in run.values() for have in call.raised for want in wanted)
+            ]
+            if not found or any(trace_id in self._overfull for trace_id in found):
+                return None
+            return [call.verdict for trace_id in found for call in self._runs[trace_id].values()]
+
+
+def _raised(node: Node, handled: BaseException | None) -> Iterable[Raised]:
+    names = []
+    for view in node.views():
+        for event in view.span.events:
+            if event.name == "exception":
+                name = str(event.attributes.get("exception.type")).rpartition(".")[2]
+                message = event.attributes.get("exception.message")
+                names.append(name)
+                yield Raised(None, name, message if isinstance(message, str) and message else None)
+        if view.call is not None:
+            names.extend(name.rpartition(".")[2] for name in view.call.error_types)
+    while handled is not None:
+        described = _described(handled)
+        if not names or described.type_name in names or any(name in _GENERIC for name in names):
+            yield described
+        handled = handled.__cause__ or handled.__context__
+
+
+_GENERIC = frozenset({"_OTHER", "Exception", "None"})
+
+
+def _described(error: BaseException) -> Raised:
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - an exception's own `__str__` may raise anything
+        message = ""
+    return Raised(id(error), type(error).__name__, message or None)
+
+
+def _matches(have: Raised, want: Raised) -> bool:
+    if have.type_name != want.type_name:
+        return False
+    if have.identity is not None:
+        return have.identity == want.identity and have.message == want.message
+    return have.message is not None and have.message == want.message
