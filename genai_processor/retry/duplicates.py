@@ -57,7 +57,7 @@ def repetition(execution: Execution, effect: Effect, scope: Scope) -> Repetition
             found = Repetition(
                 action.first.span_id, DuplicateKey.ACTION, execution.tool or "", suspected, action.count + 1, action.members
             )
-    if found is None and execution.digest is None:
+    if found is None and execution.tool in scope.failed_tools and execution.digest is None:
         found = _after_failed_one(execution, scope)
     scope.add(execution, action)
     return found

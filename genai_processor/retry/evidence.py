@@ -35,8 +35,17 @@ class Evidence:
         self.lost = 0
         """How often the older half was dropped."""
 
+    def concerns(self, span: Any) -> bool:
+        """Whether a span that begins may have to be watched: it is a tool span, or some tool span is open."""
+        if self._watched:
+            return True
+        values = getattr(span._attributes, "_dict", None)
+        return (values is not None and values.get("gen_ai.operation.name") == "execute_tool") or span._name.startswith(
+            "execute_tool "
+        )
+
     def started(self, span: Any) -> None:
-        """Watch a tool span, and whatever begins below one. Costs a look-up where no tool span is open."""
+        """Watch a tool span, and whatever begins below one."""
         parent = span._parent
         tools: tuple[int, ...] = ()
         if self._watched and parent is not None:

@@ -245,24 +245,34 @@ class History:
     def __init__(self, scopes: int = 20_000, executions: int = 100_000) -> None:
         self._max_scopes = scopes
         self._max_executions = executions
-        self._scopes: OrderedDict[str, Scope] = OrderedDict()
+        self._scopes: OrderedDict[str, Scope | Execution] = OrderedDict()
         self._proposed: OrderedDict[Hashable, str | None] = OrderedDict()
         self._schemas: OrderedDict[str, list[Any]] = OrderedDict()
+
+    def is_first(self, name: str, execution: Execution) -> bool:
+        """Remember an execution if nothing at all is known of its scope: then it repeats nothing."""
+        if name in self._scopes:
+            return False
+        self._scopes[name] = execution
+        if len(self._scopes) > self._max_scopes:
+            self._scopes.popitem(last=False)
+        return True
 
     def scope(self, name: str) -> Scope:
         """The scope of that name, new if it is."""
         found = self._scopes.get(name)
-        if found is None:
-            found = self._scopes[name] = Scope(self._max_executions)
-            _bound(self._scopes, self._max_scopes)
-        else:
+        if isinstance(found, Scope):
             self._scopes.move_to_end(name)
-        return found
+            return found
+        scope = self._scopes[name] = Scope(self._max_executions)
+        if found is not None:
+            scope.add(found, None)
+        _bound(self._scopes, self._max_scopes)
+        return scope
 
     def means_otherwise(self, scope: str, call_id: str, tool: str | None, arguments: Arguments) -> bool:
         """As `Scope.means_otherwise`, for a scope by name."""
-        known = self._scopes.get(scope)
-        return known is not None and known.means_otherwise(call_id, tool, arguments)
+        return scope in self._scopes and self.scope(scope).means_otherwise(call_id, tool, arguments)
 
     def forget(self, name: str) -> None:
         """Drop a scope that cannot come back (a trace that is closed and names no conversation)."""

@@ -27,6 +27,9 @@ BODY_RAN = Below.OUTSIDE | Below.MODEL
 _TRANSPORT = frozenset({"tools/list", "server/discover", "initialize", "ping"})
 
 
+_NONE: list[Node] = []  # stands for "none yet", and is never appended to
+
+
 class Nested(NamedTuple):
     """A tool span below another span.
 
@@ -42,39 +45,38 @@ class Nested(NamedTuple):
 class Node:
     """One span in its trace. Messages are parsed once, when somebody asks."""
 
-    __slots__ = (
-        "_consumed",
-        "_proposals",
-        "below",
-        "call",
-        "children",
-        "dialect",
-        "inner",
-        "latest",
-        "operation",
-        "order",
-        "outer",
-        "parent",
-        "span",
-        "tools",
-    )
+    # Defaults stand on the class: most nodes never need a value of their own, and are made while a span ends.
+    call: ToolCall | None = None
+    parent: Node | None = None
+    children: list[Node] = _NONE
+    below: Below = Below.NOTHING
+    latest: int = 0
+    tools: tuple[Nested, ...] = ()
+    inner: list[Node] = _NONE
+    outer: Node | None = None
+    _proposals: tuple[Proposal, ...] | None = None
+    _consumed: tuple[tuple[Proposal, ...], tuple[Result, ...]] | None = None
 
     def __init__(self, span: Span, order: int = 0) -> None:
         self.span = span
         self.order = order
         self.operation, self.dialect = operation_of(span)
-        self.call: ToolCall | None = None
         if self.operation is Operation.TOOL and self.dialect is not None:
             self.call = read_tool(span, self.dialect)
-        self.parent: Node | None = None
-        self.children: list[Node] = []
-        self.below = Below.NOTHING
-        self.latest = 0
-        self.tools: tuple[Nested, ...] = ()
-        self.inner: list[Node] = []
-        self.outer: Node | None = None
-        self._proposals: tuple[Proposal, ...] | None = None
-        self._consumed: tuple[tuple[Proposal, ...], tuple[Result, ...]] | None = None
+
+    def add_child(self, child: Node) -> None:
+        """Put a span below this one."""
+        child.parent = self
+        if self.children is _NONE:
+            self.children = []
+        self.children.append(child)
+
+    def add_view(self, view: Node) -> None:
+        """Note that a span shows the same call."""
+        view.outer = self
+        if self.inner is _NONE:
+            self.inner = []
+        self.inner.append(view)
 
     @property
     def when(self) -> tuple[int, int]:

@@ -7,11 +7,12 @@ remembered by identity beside them, without a reference to it.
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from genai_processor.retry.locks import ForkSafeLock
+from genai_processor.retry.locks import guard_with_lock
 from genai_processor.retry.nodes import Node
 from genai_processor.retry.verdict import Effect, Reason, RetryVerdict, Verdict
 
@@ -38,13 +39,17 @@ class _Call(NamedTuple):
     raised: tuple[Raised, ...]
 
 
+_SUCCEEDED = _Call(Verdict(RetryVerdict.NO_RETRY_NEEDED, Reason.SUCCEEDED), ())
+
+
 class RecentRuns:
     """The verdicts of the calls of recent traces. Bounded; what is forgotten is unknown, so not safe."""
 
+    _lock: threading.RLock
     _process: RecentRuns | None = None
 
     def __init__(self) -> None:
-        self._lock = ForkSafeLock()
+        guard_with_lock(self)
         self._runs: OrderedDict[str, dict[str, _Call]] = OrderedDict()
         self._overfull: dict[str, None] = {}
 
@@ -57,10 +62,12 @@ class RecentRuns:
 
     def note(self, node: Node, verdict: Verdict, handled: BaseException | None) -> None:
         """Remember the verdict on a call; it replaces those on inner spans that show the same call."""
-        if verdict.effect is Effect.READ_ONLY and verdict.verdict is RetryVerdict.NO_RETRY_NEEDED:
-            return
         span = node.span
-        raised = tuple(_raised(node, handled)) if verdict.reason is not Reason.SUCCEEDED else ()
+        call = _SUCCEEDED
+        if verdict.reason is not Reason.SUCCEEDED:
+            call = _Call(verdict, tuple(_raised(node, handled)))
+        elif verdict.effect is Effect.READ_ONLY:
+            return
         with self._lock:
             run = self._runs.get(span.trace_id)
             if run is None:
@@ -71,7 +78,7 @@ class RecentRuns:
                 for inner in view.views():
                     run.pop(inner.span.span_id, None)
             if len(run) < _MAX_CALLS:
-                run[span.span_id] = _Call(verdict, raised)
+                run[span.span_id] = call
             else:
                 self._overfull[span.trace_id] = None
 

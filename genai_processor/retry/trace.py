@@ -56,8 +56,7 @@ class Trace:
         for node in self.nodes:
             parent = self.by_id.get(node.span.parent_span_id or "")
             if parent is not None and parent is not node:
-                node.parent = parent
-                parent.children.append(node)
+                parent.add_child(node)
         for node in self._bottom_up():
             if node.children:
                 gather(node, node.children)
@@ -134,16 +133,14 @@ def merge_views(tools: list[Node]) -> None:
     for server in [node for node in tools if node.outer is None and _is_view(node, View.MCP_SERVER)]:
         client = next((node for node in tools if _serves(server, node)), None)
         if client is not None:
-            server.outer = client
-            client.inner.append(server)
+            client.add_view(server)
 
 
 def adopt(node: Node) -> None:
     """Take over the tool spans below that show the same call."""
     for nested, crossed in node.tools:
         if not crossed and nested.outer is None and _same_call(node, nested):
-            nested.outer = node
-            node.inner.append(nested)
+            node.add_view(nested)
 
 
 def suspected_limit(spans: Iterable[Span]) -> int:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from genai_processor.errors import ToolSpanCommitmentError
 from genai_processor.spans.arguments import ArgumentsState
@@ -76,8 +76,7 @@ class Reason(enum.StrEnum):
     ARGUMENTS_MALFORMED = "arguments_malformed"
 
 
-@dataclass(frozen=True, slots=True)
-class CallFacts:
+class CallFacts(NamedTuple):
     """Everything that the decision rests on, for one call with all its views.
 
     Attributes:
@@ -113,8 +112,7 @@ class CallFacts:
     evidence: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """The answer to "may this call be tried again?".
 
     Attributes:

@@ -7,7 +7,9 @@ a scan of the recorded trace may be stricter. Nothing is parsed before a failed 
 
 from __future__ import annotations
 
+import functools
 import sys
+import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Mapping
@@ -17,20 +19,22 @@ from genai_processor.retry.assess import AssessedCall, Assessor
 from genai_processor.retry.duplicates import Repetition, repetition
 from genai_processor.retry.evidence import Evidence
 from genai_processor.retry.history import Execution, History
-from genai_processor.retry.locks import ForkSafeLock
+from genai_processor.retry.joins import Turns
+from genai_processor.retry.locks import guard_with_lock
 from genai_processor.retry.nodes import Node
 from genai_processor.retry.policy import Policy
 from genai_processor.retry.recent import RecentRuns
 from genai_processor.retry.trace import Trace, adopt
 from genai_processor.retry.verdict import (
     CallIdSource,
+    Effect,
     Ended,
     Execution as Executed,
     Reason,
     RetryVerdict,
     Verdict,
 )
-from genai_processor.spans.arguments import Arguments, read_arguments
+from genai_processor.spans.arguments import Arguments, ArgumentsState, read_arguments
 from genai_processor.spans.live import from_readable
 from genai_processor.spans.read import MARKER_KEYS, conversation_of
 from genai_processor.spans.records import Operation, ToolCall
@@ -84,6 +88,8 @@ class Judgement(NamedTuple):
 
 
 _MAX_TURNS: Final = 64
+_MAX_UNDECIDED: Final = 1_000
+_MAX_WELL: Final = 1_000
 _MAX_TRACES: Final = 10_000
 _INFERENCES: Final = frozenset({"chat", "generate_content", "text_completion"})
 _HEAVY_KEYS: Final = (
@@ -93,6 +99,14 @@ _HEAVY_KEYS: Final = (
     "input.value",
     "output.value",
 )
+
+
+# Reading a member of an enum class costs more than reading a global, and this happens on every call that comes back.
+_NO_RETRY_NEEDED: Final = RetryVerdict.NO_RETRY_NEEDED
+_SUCCEEDED: Final = Reason.SUCCEEDED
+_WITHHELD: Final = ArgumentsState.WITHHELD
+_UNKNOWN: Final = Executed.UNKNOWN
+_ENDED_WELL: Final = Ended.WELL
 
 
 class _OpenTrace:
@@ -119,6 +133,8 @@ class Witness:
         recent: Where `is_safe_to_retry` looks; the process' own if not given.
     """
 
+    _lock: threading.RLock
+
     def __init__(
         self,
         *,
@@ -132,7 +148,7 @@ class Witness:
         self._limits = limits
         self._length_limit = length_limit or 0
         self._clock = clock
-        self._lock = ForkSafeLock()
+        guard_with_lock(self)
         self._evidence = Evidence()
         self._traces: OrderedDict[int, _OpenTrace] = OrderedDict()
         self._bytes = 0
@@ -142,8 +158,9 @@ class Witness:
 
     def on_start(self, span: SDKSpan, parent_context: Context | None = None) -> None:
         """Note what begins below an open tool span: what is still open when the tool ends proves that its body ran."""
-        with self._lock:
-            self._evidence.started(span)
+        if self._evidence.concerns(span):
+            with self._lock:
+                self._evidence.started(span)
 
     def on_end(self, span: ReadableSpan) -> Judgement | None:
         """Judge an ended span.
@@ -222,29 +239,31 @@ class Witness:
                 self._keep(readable, values)
             model = node.operation in (Operation.INFERENCE, Operation.AGENT)
             return self._pass_by(readable, model=model, silent=node.operation is Operation.MCP)
+        context: Any = readable.context
         with self._lock:
             partial = self._evidence.take(readable, node)
-            trace = self._trace(readable.context.trace_id if readable.context is not None else 0)
-        adopt(node)
-        judgement = self._judge_call(node, trace, partial)
-        with self._lock:
-            verdict = judgement.verdict
-            if verdict.retryable or verdict.reason is Reason.PAUSED:
-                self._undecided[readable.context.span_id if readable.context is not None else 0] = judgement
-                while len(self._undecided) > 1000:
+            trace = self._traces.get(context.trace_id) if context is not None else None
+        if node.tools:
+            adopt(node)
+        if _plainly_well(node):
+            judgement = self._well(node, node.call, trace)
+            self._recent.note(node, judgement.verdict, None)
+            return judgement
+        judgement = self._failed(node, node.call, trace or _OpenTrace(), partial)
+        verdict = judgement.verdict
+        if context is not None and (verdict.retryable or verdict.reason is Reason.PAUSED):
+            with self._lock:
+                self._undecided[context.span_id] = judgement
+                if len(self._undecided) > _MAX_UNDECIDED:
                     self._undecided.popitem(last=False)
-        self._recent.note(node, judgement.verdict, sys.exc_info()[1] if node.call.failure else None)
+        self._recent.note(node, verdict, sys.exc_info()[1] if node.call.failure else None)
         return judgement
 
-    def _judge_call(self, node: Node, trace: _OpenTrace, partial: bool) -> Judgement:
-        call = node.call
-        assert call is not None
-        assert node.dialect is not None
-        if _plainly_well(node):
-            return self._well(node, call, trace)
+    def _failed(self, node: Node, call: ToolCall, trace: _OpenTrace, partial: bool) -> Judgement:
+        """A call that did not plainly come back: everything that bears on it is looked into."""
         nodes = self._nodes(trace)
         assessor = Assessor(
-            Trace.of([*nodes, node], length_limit=self._limit_of(node), partial=partial),
+            Trace.of([*nodes, node], length_limit=self._length_limit, partial=partial),
             self._policy,
             enclosing=False,
             scope=trace.conversation or call.span.trace_id,
@@ -266,39 +285,28 @@ class Witness:
             rebilled_tokens=assessed.turn_tokens if found is not None and not found.suspected else 0,
         )
 
-    def _well(self, node: Node, call: ToolCall, trace: _OpenTrace) -> Judgement:
+    def _well(self, node: Node, call: ToolCall, trace: _OpenTrace | None) -> Judgement:
         """A call that came back: neither its arguments nor its turn is looked into, unless it repeats another."""
-        assert node.dialect is not None
-        tool = call.tool
-        scope = conversation_of(call.span, node.dialect) or trace.conversation or call.span.trace_id
+        dialect, span, tool = call.dialect, call.span, call.tool
+        scope = conversation_of(span, dialect) or (trace and trace.conversation) or span.trace_id
         effect = self._policy.effect(tool)
-        verdict = Verdict(
-            RetryVerdict.NO_RETRY_NEEDED,
-            Reason.SUCCEEDED,
-            (),
-            tool,
-            call.call_id,
-            CallIdSource.SPAN if call.call_id is not None else CallIdSource.NONE,
-            effect=effect,
-        )
-        found = None
-        execution = None
-        if tool not in node.dialect.framework_tools and call.span.attributes.get("crewai.tool.from_cache") is not True:
-            execution = _execution(node, call, Ended.WELL, False, self._arguments_of(node), lambda: self._turn_of(node, trace))
-            with self._lock:
-                found = repetition(execution, effect, self._history.scope(scope))
-        if tool is not None and tool not in trace.well and len(trace.well) < 1000:
+        source = CallIdSource.SPAN if call.call_id is not None else CallIdSource.NONE
+        verdict = Verdict(_NO_RETRY_NEEDED, _SUCCEEDED, (), tool, call.call_id, source, _WITHHELD, _UNKNOWN, effect)
+        if trace is not None and tool is not None and len(trace.well) < _MAX_WELL:
             trace.well.add(tool)
+        views = tuple(view.span.span_id for view in node.views()[1:]) if node.inner else ()
+        if tool in dialect.framework_tools or span.attributes.get("crewai.tool.from_cache") is True:
+            return Judgement(call, verdict, scope, views=views)
+        execution = _LiveExecution(node, call, trace, self)
+        with self._lock:
+            if effect is Effect.READ_ONLY or self._history.is_first(scope, execution):
+                return Judgement(call, verdict, scope, views=views)
+            found = repetition(execution, effect, self._history.scope(scope))
+        if found is None:
+            return Judgement(call, verdict, scope, execution.known_digest, views=views)
+        first = None if found.suspected else found.first
         return Judgement(
-            call,
-            verdict,
-            scope,
-            execution.known_digest if execution is not None else None,
-            found.first if found is not None and not found.suspected else None,
-            found.attempt if found is not None else None,
-            found is not None and found.suspected,
-            False,
-            tuple(view.span.span_id for view in node.views()[1:]) if node.inner else (),
+            call, verdict, scope, execution.known_digest, first, found.attempt, found.suspected, False, views
         )
 
     def _repeated(self, assessed: AssessedCall) -> Repetition | None:
@@ -326,34 +334,47 @@ class Witness:
             nodes.append(span)
         return nodes
 
-    def _arguments_of(self, node: Node) -> Callable[[], Arguments]:
-        limit = self._limit_of(node)
+    def arguments_of(self, node: Node) -> Arguments:
+        """The recorded arguments of a call that came back."""
+        limit = self._length_limit
+        for view in node.views():
+            if view.call is not None and view.call.arguments is not None:
+                return read_arguments(
+                    view.call.arguments,
+                    rendered=view.call.arguments_rendered,
+                    is_cut=lambda text: 0 < limit <= len(text),
+                )
+        return read_arguments(None)
 
-        def read() -> Arguments:
-            for view in node.views():
-                assert view.call is not None
-                if view.call.arguments is not None:
-                    return read_arguments(
-                        view.call.arguments,
-                        rendered=view.call.arguments_rendered,
-                        is_cut=lambda text: 0 < limit <= len(text),
-                    )
-            return read_arguments(None)
-
-        return read
-
-    def _turn_of(self, node: Node, trace: _OpenTrace) -> tuple[Hashable | None, int]:
-        """What proposed a call, and how many like it."""
-        assessor = Assessor(
-            Trace.of([*self._nodes(trace), node], length_limit=self._limit_of(node), partial=False), self._policy
-        )
-        joined = assessor.turns.join(node)
+    def turn_of(self, node: Node, trace: _OpenTrace) -> tuple[Hashable | None, int]:
+        """What proposed a call that came back, and how many like it."""
+        nodes = [*self._nodes(trace), node]
+        turns = Turns(Trace.of(nodes, length_limit=self._length_limit, partial=False))
+        joined = turns.join(node)
         if joined is None or joined.turn is None:
             return None, 1
-        return joined.turn.span.span_id, assessor.turns.proposed_with(joined)
+        return joined.turn.span.span_id, turns.proposed_with(joined)
 
-    def _limit_of(self, node: Node) -> int:
-        return self._length_limit
+
+class _LiveExecution(Execution):
+    """The execution of a call that came back: its arguments and its turn are looked up when somebody asks."""
+
+    __slots__ = ()
+
+    def __init__(self, node: Node, call: ToolCall, trace: _OpenTrace | None, witness: Witness) -> None:
+        span = call.span
+        self.span_id = span.span_id
+        self.trace_id = span.trace_id
+        self.tool = call.tool
+        self.call_id = call.call_id
+        self.start_ns = span.start_ns or 0
+        self.end_ns = span.end_ns or 0
+        self.ended = _ENDED_WELL
+        self.uncertain = False
+        self._digest = None
+        self._arguments = functools.partial(witness.arguments_of, node)
+        self._turn = functools.partial(witness.turn_of, node, trace) if trace is not None else None
+        self._proposed = 1
 
 
 def _plainly_well(node: Node) -> bool:
@@ -364,29 +385,6 @@ def _plainly_well(node: Node) -> bool:
         if call.failure or call.paused is not None or call.ended is False or call.span.end_ns is None:
             return False
     return True
-
-
-def _execution(
-    node: Node,
-    call: ToolCall,
-    ended: Ended,
-    uncertain: bool,
-    arguments: Callable[[], Arguments],
-    turn: Callable[[], tuple[Hashable | None, int]],
-) -> Execution:
-    span = call.span
-    return Execution(
-        span_id=span.span_id,
-        trace_id=span.trace_id,
-        tool=call.tool,
-        call_id=call.call_id,
-        start_ns=span.start_ns or 0,
-        end_ns=span.end_ns or span.start_ns or 0,
-        ended=ended,
-        uncertain=uncertain,
-        arguments=arguments,
-        turn=turn,
-    )
 
 
 def _belied(before: Judgement) -> Judgement:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 import signal
@@ -18,7 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 from opentelemetry.trace import Status, StatusCode
 
-from genai_processor.attributes import METRIC_DUPLICATES, METRIC_FAULTS
+from genai_processor.attributes import METRIC_DUPLICATES, METRIC_FAULTS, METRIC_REBILLED_TOKENS
 from genai_processor.ledger import MemoryLedger, State
 from genai_processor.processor import GenAISpanProcessor
 from genai_processor.settings import Settings
@@ -83,7 +82,6 @@ def test_a_failed_tool_call_is_tagged_with_exactly_these_attributes(make_provide
     found = tags(keeping.one())
     entry_id = found.pop("genai.retry.entry_id")
     evidence = found.pop("genai.retry.evidence")
-    assert found.pop("genai.retry.attempt") == 1
     assert found == {
         "genai.retry.verdict": "quarantined",
         "genai.retry.reason": "commitment_marker",
@@ -199,7 +197,7 @@ def rewrite(
         judgement = judge(span)
         assert judgement is not None
         call = judgement.call._replace(call_id=more.pop("span_call_id", judgement.call.call_id))
-        return judgement._replace(call=call, verdict=dataclasses.replace(judgement.verdict, **verdict), **more)
+        return judgement._replace(call=call, verdict=judgement.verdict._replace(**verdict), **more)
 
     monkeypatch.setattr(processor._stamper._judge, "on_end", on_end)
 
@@ -226,15 +224,30 @@ def test_a_call_id_from_elsewhere_is_written_whole_or_not_at_all(
     assert tags(keeping.one()).get("genai.retry.call_id") == written
 
 
-def test_a_duplicate_names_what_it_repeats_and_is_counted(
+def test_a_call_that_runs_again_is_a_duplicate(make_provider: Make, keeping: Keeping, own_totals: Totals) -> None:
+    tracer = make_provider(GenAISpanProcessor(keeping)).get_tracer("test")
+    with tracer.start_as_current_span("invoke_agent", attributes={"gen_ai.operation.name": "invoke_agent"}):
+        fail_tool(tracer)
+        fail_tool(tracer)
+    first, second = (tags(span) for span in keeping.ended[:2])
+    assert "genai.retry.duplicate_of" not in first
+    assert second["genai.retry.duplicate_of"] == f"{keeping.ended[0].context.span_id:016x}"
+    assert second["genai.retry.attempt"] == 2
+    assert type(second["genai.retry.attempt"]) is int
+    assert own_totals.read(METRIC_DUPLICATES) == {(("genai.retry.suspected", False),): 1}
+
+
+def test_a_suspected_duplicate_is_counted_and_so_are_its_tokens(
     make_provider: Make, keeping: Keeping, monkeypatch: pytest.MonkeyPatch, own_totals: Totals
 ) -> None:
     processor = GenAISpanProcessor(keeping)
-    rewrite(processor, monkeypatch, {}, duplicate_of="00f067aa0ba902b7", attempt=2, suspected=True)
+    rewrite(processor, monkeypatch, {}, duplicate_of=None, attempt=2, suspected=True, rebilled_tokens=120)
     fail_tool(make_provider(processor).get_tracer("test"))
     found = tags(keeping.one())
-    assert (found["genai.retry.duplicate_of"], found["genai.retry.attempt"]) == ("00f067aa0ba902b7", 2)
+    assert "genai.retry.duplicate_of" not in found
+    assert found["genai.retry.attempt"] == 2
     assert own_totals.read(METRIC_DUPLICATES) == {(("genai.retry.suspected", True),): 1}
+    assert own_totals.read(METRIC_REBILLED_TOKENS) == {(): 120}
 
 
 def test_late_evidence_is_recorded_and_no_span_is_tagged(
