@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from enum import StrEnum
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, Protocol
 
 from opentelemetry import _logs, metrics, trace
@@ -197,6 +196,8 @@ def totals_of(meter_provider: metrics.MeterProvider | None, *, offer: bool) -> T
 
 def package_version() -> str:
     """Return the installed version of this package, or "" if it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version  # a third of what importing this module would cost
+
     try:
         return version("otel-genai-processor")
     except PackageNotFoundError:

@@ -32,7 +32,9 @@ def picture(output: str) -> str:
     """The output as an SVG that loads nothing from anywhere."""
     console = Console(record=True, width=100, file=io.StringIO())
     console.print(Text.from_ansi(output), soft_wrap=True)
-    svg = console.export_svg(title="make demo", theme=SVG_EXPORT_THEME, unique_id="demo").replace("<svg ", "<svg xml:space=\"preserve\" ", 1)
+    svg = console.export_svg(title="make demo", theme=SVG_EXPORT_THEME, unique_id="demo").replace(
+        "<svg ", '<svg xml:space="preserve" ', 1
+    )
     return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL).replace("Fira Code", "ui-monospace")
 
 

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-
+from collections.abc import Iterator
 from typing import Any
 
 from genai_processor.retry.duplicates import DuplicateGroup
-from genai_processor.retry.survey import SurveyedCall, UnobservedCall
+from genai_processor.retry.survey import LateSpan, SurveyedCall, UnobservedCall, Usage
 
 Row = dict[str, Any]
 
@@ -64,3 +64,20 @@ def unobserved_row(file: str, call: UnobservedCall) -> Row:
     }
 
 
+def late_row(file: str, late: LateSpan) -> Row:
+    """A span that came after the call above it had been judged."""
+    return {
+        "file": file,
+        "line": None,
+        "error": f"span {late.span_id} of trace {late.trace_id} came late: below call {late.call_span_id}, which had been "
+        "judged as never started. Do not rely on that verdict; sort the input by trace and scan it again",
+    }
+
+
+def usage_rows(file: str, usage: Usage) -> Iterator[tuple[str, Row]]:
+    """The tokens of one trace, as far as it has any."""
+    if usage.input_tokens or usage.output_tokens:
+        tokens = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+        yield "usage", {"file": file, "trace_id": usage.trace_id, **tokens}
+    if usage.rebilled_tokens:
+        yield "rebilled", {"file": file, "trace_id": usage.trace_id, "input_tokens": usage.rebilled_tokens}

@@ -6,14 +6,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from genai_processor.cli.report import Row, call_row, duplicate_row, unobserved_row
-from genai_processor.cli.traces import OpenTrace, whole_traces
+from genai_processor.cli.report import Row, call_row, duplicate_row, late_row, unobserved_row, usage_rows
+from genai_processor.cli.traces import Bounds, OpenTrace, whole_traces
 from genai_processor.errors import TraceFileError
+from genai_processor.retry.duplicates import DuplicateGroup
 from genai_processor.retry.policy import Policy
-from genai_processor.retry.survey import Survey, Usage
+from genai_processor.retry.survey import Survey, UnobservedCall
 from genai_processor.retry.trace import Trace
 from genai_processor.spans.otlp import ReadError, read_spans
 from genai_processor.spans.records import Span
+
+MAX_ERRORS = 100
+"""How many errors of one file are rows; what comes after them is counted."""
+
+Kinds = Iterator[tuple[str, Row]]
 
 
 def scan_rows(
@@ -22,89 +28,100 @@ def scan_rows(
     *,
     separate: bool = False,
     length_limit: int | None = None,
+    bounds: Bounds = Bounds(),
     read: Callable[..., Iterator[Span]] = read_spans,
     **options: Any,
-) -> Iterator[tuple[str, Row]]:
+) -> Kinds:
     """Scan files.
 
     Args:
         files: Paths; "-" is the standard input.
         policy: What the user declared of tools.
         separate: Each file is a run of its own; else all are read as one.
-        length_limit: The SDK's attribute value length limit, if it is known.
-        read: Reads one file (tests pass their own).
+        length_limit: The SDK's attribute value length limit, 0 if it had none, None if that is not known.
+        bounds: How much of the input is held at once.
+        read: Reads one file, as `read_spans` does.
         **options: Passed to `read`.
 
     Yields:
-        `(kind, row)` with kind `call`, `duplicate`, `unobserved_call`, `rebilled`, `usage` or `error`.
+        `(kind, row)` with kind `call`, `duplicate`, `unobserved_call`, `rebilled`, `usage` or `error`, as soon as it is
+        known.
     """
     groups = [[file] for file in files] if separate else [list(files)]
     for group in groups:
-        yield from _Run(policy, length_limit).rows(group, read, options)
+        yield from _Run(group, policy, length_limit, bounds).rows(read, options)
 
 
 class _Run:
     """One run: the files that are read together."""
 
-    def __init__(self, policy: Policy, length_limit: int | None) -> None:
+    def __init__(self, files: list[str], policy: Policy, length_limit: int | None, bounds: Bounds) -> None:
+        self._files = files
         self._survey = Survey(policy)
         self._length_limit = length_limit
+        self._bounds = bounds
         self._errors: list[ReadError] = []
-        self._file_of: dict[str, str] = {}
+        self._read_bytes = 0
 
-    def rows(self, files: list[str], read: Callable[..., Iterator[Span]], options: dict[str, Any]) -> Iterator[tuple[str, Row]]:
-        several = len(files) > 1
-        for trace in whole_traces(self._spans(files, read, options)):
-            yield from self._drain_errors()
-            yield from self._judge(trace, several)
-        yield from self._drain_errors()
-        first = files[0] if files else ""
-        for group in self._survey.duplicates():
-            yield "duplicate", duplicate_row(self._file_of.get(group.span_ids[0], first), group)
-        for call in self._survey.unobserved():
-            yield "unobserved_call", unobserved_row(self._file_of.get(call.trace_id, first), call)
+    def rows(self, read: Callable[..., Iterator[Span]], options: dict[str, Any]) -> Kinds:
+        spans = self._spans(read, options)
+        for held in whole_traces(spans, bounds=self._bounds, read_bytes=lambda: self._read_bytes):
+            if self._errors:
+                yield from self._error_rows()
+            yield from self._judge(held)
+            for finding in self._survey.settled():
+                yield self._finding_row(finding)
+        yield from self._error_rows()
+        for finding in self._survey.rest():
+            yield self._finding_row(finding)
 
-    def _spans(
-        self, files: list[str], read: Callable[..., Iterator[Span]], options: dict[str, Any]
-    ) -> Iterator[tuple[str, Span]]:
-        for file in files:
+    def _spans(self, read: Callable[..., Iterator[Span]], options: dict[str, Any]) -> Iterator[tuple[str, Span]]:
+        for file in self._files:
+            count = 0
+
+            def note(error: ReadError) -> None:
+                nonlocal count
+                count += 1
+                if count <= MAX_ERRORS:
+                    self._errors.append(error)
+
             try:
-                for span in read(file, on_error=self._errors.append, **options):
+                for span in read(file, on_error=note, on_content=self._note_content, **options):
                     yield file, span
             except TraceFileError as error:
-                self._errors.append(ReadError(file, None, str(error)))
+                note(ReadError(file, None, str(error)))
+            if count > MAX_ERRORS:
+                self._errors.append(ReadError(file, None, f"{count - MAX_ERRORS} more errors in this file are not listed"))
 
-    def _judge(self, held: OpenTrace, several: bool) -> Iterator[tuple[str, Row]]:
-        trace = Trace((span for _, span in held.spans), length_limit=self._length_limit, partial=held.partial)
-        file = held.spans[0][0]
-        files = {span.span_id: name for name, span in held.spans} if several else {}
-        calls, usage = self._survey.judge(trace)
-        if several:
-            self._file_of[usage.trace_id] = file
+    def _note_content(self, size: int) -> None:
+        self._read_bytes += size
+
+    def _judge(self, held: OpenTrace) -> Kinds:
+        trace = Trace(held.spans, length_limit=self._length_limit, partial=held.partial)
+        file_of = _file_of(held)
+        calls, usage = self._survey.judge(trace, file_of if len(self._files) > 1 else None)
         for call in calls:
-            span_id = call.call.node.span.span_id
-            own = files.get(span_id, file)
-            if several and call.repetition is None and call.call.executed:
-                self._file_of[span_id] = own
-            yield "call", call_row(own, call)
-        yield from _usage_rows(file, usage)
+            yield "call", call_row(file_of(call.call.node.span.span_id), call)
+        for late in self._survey.belied(trace):
+            yield "error", late_row(file_of(late.span_id), late)
+        yield from usage_rows(file_of(""), usage)
 
-    def _drain_errors(self) -> Iterator[tuple[str, Row]]:
+    def _finding_row(self, finding: DuplicateGroup | UnobservedCall) -> tuple[str, Row]:
+        file = finding.origin or (self._files[0] if self._files else "")
+        if isinstance(finding, DuplicateGroup):
+            return "duplicate", duplicate_row(file, finding)
+        return "unobserved_call", unobserved_row(file, finding)
+
+    def _error_rows(self) -> Kinds:
         for error in self._errors:
             yield "error", {"file": error.file, "line": error.line, "error": error.error}
         self._errors.clear()
 
 
-def _usage_rows(file: str, usage: Usage) -> Iterator[tuple[str, Row]]:
-    if usage.input_tokens or usage.output_tokens:
-        yield (
-            "usage",
-            {
-                "file": file,
-                "trace_id": usage.trace_id,
-                "input_tokens": usage.input_tokens,
-                "output_tokens": usage.output_tokens,
-            },
-        )
-    if usage.rebilled_tokens:
-        yield "rebilled", {"file": file, "trace_id": usage.trace_id, "input_tokens": usage.rebilled_tokens}
+def _file_of(held: OpenTrace) -> Callable[[str], str]:
+    """From which file a span of a trace comes; of one that it does not have, the file in which the trace began."""
+    files = held.files
+    if isinstance(files, str):
+        return lambda span_id: files
+    by_id = {span.span_id: file for span, file in zip(reversed(held.spans), reversed(files), strict=True)}
+    return lambda span_id: by_id.get(span_id, files[0])

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from genai_processor.retry.seen import SeenNames
 from genai_processor.spans.records import Span
 
 
@@ -43,42 +44,24 @@ class OpenTrace:
 
 
 class Bounds(NamedTuple):
-    """How much is held at once.
+    """How much is held at once. The largest trace is not counted with the others: it must not crowd them out.
 
     Attributes:
         traces: Open traces.
-        spans: Spans, over all open traces but the one that is growing.
+        spans: Spans of open traces.
+        size: Bytes of input that they are.
         trace_spans: Spans of one trace; beyond it, it is handed out in parts.
-        size: Bytes of input, over all open traces.
+        trace_size: Bytes of input of one trace, likewise.
     """
 
     traces: int = 1_000
     spans: int = 20_000
+    size: int = 32 * 1024 * 1024
     trace_spans: int = 50_000
-    size: int = 48 * 1024 * 1024
+    trace_size: int = 32 * 1024 * 1024
 
 
-_MAX_SPLIT = 200_000
 _BOUNDS = Bounds()
-
-
-class _Gone:
-    """Which traces were handed out, in bounded memory.
-
-    Once some had to be forgotten, every trace that begins might be the rest of one of them. But most late spans come
-    soon after their trace: what is remembered are the latest, and the rest is taken for new.
-    """
-
-    def __init__(self) -> None:
-        self._ids: OrderedDict[str, None] = OrderedDict()
-
-    def add(self, trace_id: str) -> None:
-        self._ids[trace_id] = None
-        if len(self._ids) > _MAX_SPLIT:
-            self._ids.popitem(last=False)
-
-    def __contains__(self, trace_id: str) -> bool:
-        return trace_id in self._ids
 
 
 def whole_traces(
@@ -87,44 +70,59 @@ def whole_traces(
     bounds: Bounds = _BOUNDS,
     read_bytes: Callable[[], int] = int,
 ) -> Iterator[OpenTrace]:
-    """Group spans by trace; the trace that began first goes out first when something must go.
+    """Group spans by trace; the trace that has been quiet for longest goes out first.
 
     Args:
         spans: Spans with their files, in any order.
         bounds: How much is held.
-        read_bytes: How many bytes of input the spans so far were, to know how much is held.
+        read_bytes: How many bytes of input have been read so far.
     """
     held: OrderedDict[str, OpenTrace] = OrderedDict()
-    gone = _Gone()
+    gone = SeenNames()
+    largest = trace = OpenTrace("", False)
     count = size = before = 0
-    max_traces, max_spans, max_trace_spans, max_size = bounds
+    last_id = None
     for file, span in spans:
-        trace = held.get(span.trace_id)
-        if trace is None:
-            trace = held[span.trace_id] = OpenTrace(file, span.trace_id in gone)
+        trace_id = span.trace_id
+        if trace_id != last_id:
+            last_id = trace_id
+            found = held.get(trace_id)
+            if found is None:
+                trace = held[trace_id] = OpenTrace(file, trace_id in gone)
+            else:
+                trace = found
+                held.move_to_end(trace_id)
         trace.add(file, span)
         count += 1
         now = read_bytes()
-        if now != before:  # a line's bytes count for the first of its spans
+        if now != before:  # the bytes of a line count for the first of its spans
             trace.size += now - before
             size += now - before
             before = now
-        while len(held) > 1 and (len(held) > max_traces or count > max_spans or size > max_size):
-            oldest = next(iter(held))
-            if oldest == span.trace_id:
-                held.move_to_end(oldest)
-                continue
-            done = held.pop(oldest)
+        if len(trace.spans) > len(largest.spans):
+            largest = trace
+        while (
+            len(held) > bounds.traces
+            or count - len(largest.spans) > bounds.spans
+            or size - largest.size > bounds.size
+            or len(trace.spans) >= bounds.trace_spans
+            or trace.size >= bounds.trace_size
+        ):
+            full = len(trace.spans) >= bounds.trace_spans or trace.size >= bounds.trace_size
+            done_id = trace_id if full else next(iter(held))
+            done = held.pop(done_id)
+            done.partial = done.partial or full
             count -= len(done.spans)
             size -= done.size
-            gone.add(oldest)
+            gone.add(done_id)
+            if done is largest:
+                largest = max(held.values(), key=lambda open_trace: len(open_trace.spans), default=_nothing())
+            if done is trace:
+                last_id, trace = None, _nothing()
             yield done
-        if len(trace.spans) >= max_trace_spans or size > max_size:
-            trace.partial = True
-            gone.add(span.trace_id)
-            del held[span.trace_id]
-            count -= len(trace.spans)
-            size -= trace.size
-            yield trace
     while held:
         yield held.popitem(last=False)[1]
+
+
+def _nothing() -> OpenTrace:
+    return OpenTrace("", False)

@@ -31,7 +31,7 @@ def is_index_like(call_id: str, tool: str) -> bool:
         tool: Name of the tool, which some runtimes write into the id.
     """
     rest = call_id.replace(tool, "", 1) if tool else call_id
-    return len(rest) <= _LONGEST_INDEX and _INDEX.fullmatch(rest) is not None
+    return len(rest) <= _LONGEST_INDEX and rest[-1:].isdecimal() and _INDEX.fullmatch(rest) is not None
 
 
 @dataclass(frozen=True, slots=True)

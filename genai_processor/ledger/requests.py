@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from genai_processor.ledger.entries import NON_IDEMPOTENT, Entry, State
 
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
+class Sighting(NamedTuple):
     """A witness: a span of a tool call has ended, and this is what it showed.
 
     Joins the entry named by `entry_id`; else the newest of the same scope and call id; else of the same scope, tool

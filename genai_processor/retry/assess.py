@@ -12,8 +12,9 @@ from genai_processor.retry.ending import ended_of
 from genai_processor.retry.history import Execution as Recorded
 from genai_processor.retry.joins import Joined, Turns
 from genai_processor.retry.nodes import Node
-from genai_processor.retry.policy import Policy
-from genai_processor.retry.proofs import Context, Proof, never_started, schema_of, started, wrong_with
+from genai_processor.retry.offers import Offers
+from genai_processor.retry.policy import Policy, same_tool
+from genai_processor.retry.proofs import Context, Proof, never_started, started, wrong_with
 from genai_processor.retry.trace import Trace
 from genai_processor.retry.verdict import (
     CallFacts,
@@ -153,6 +154,8 @@ class Assessor:
         self.turns = Turns(trace)
         self._enclosing = enclosing
         self._proofs: dict[int, Proof] = {}
+        self._arguments: dict[int, tuple[Arguments, str]] = {}
+        self._offers: dict[int, Offers] = {}
         self._ended: dict[int, tuple[Ended, tuple[str, ...]]] = {}
 
     def calls(self) -> list[AssessedCall]:
@@ -174,7 +177,7 @@ class Assessor:
         ended, how = self._ending(call)
         proof = self._proof(call)
         if ended is not Ended.WELL and arguments.state is ArgumentsState.COMPLETE:
-            if wrong_with(call, self._context(call, arguments)):
+            if wrong_with(arguments, self._offers_of(call)):
                 arguments = arguments._replace(state=ArgumentsState.MALFORMED)
         scope = self.scope_of(call)
         call_id, id_source, exact = self._call_id(call)
@@ -212,12 +215,20 @@ class Assessor:
 
     def scope_of(self, call: Node) -> str:
         """Where the call's ids and its action are unique: conversation, session, else the trace."""
+        if not self._enclosing:
+            return self._default_scope
         return self.trace.conversation(call) or self._default_scope
 
     # -- arguments and id ------------------------------------------------------------------------------------------
 
     def arguments_of(self, call: Node) -> tuple[Arguments, str]:
         """The arguments of a call: its own spans', else its proposal's."""
+        key = id(call)
+        if key not in self._arguments:
+            self._arguments[key] = self._find_arguments(call)
+        return self._arguments[key]
+
+    def _find_arguments(self, call: Node) -> tuple[Arguments, str]:
         best = WITHHELD
         for view in call.views():
             if view.call is None:
@@ -236,7 +247,7 @@ class Assessor:
             proposed = read_arguments(joined.proposal.arguments, is_cut=self.trace.is_cut)
             if proposed.state is not ArgumentsState.WITHHELD:
                 return proposed, "proposal"
-        if best is WITHHELD and self._records_empty(call) and needs_nothing(schema_of(call, self._context(call, WITHHELD))):
+        if best is WITHHELD and self._records_empty(call) and needs_nothing(self._offers_of(call).schema):
             return Arguments(ArgumentsState.COMPLETE, {}), "span"
         return best, "span" if best is not WITHHELD else "none"
 
@@ -272,9 +283,12 @@ class Assessor:
         key = id(call)
         if key not in self._ended:
             self._ended[key] = ended_of(
-                call, self.trace, self._failed_results.__contains__, enclosing=self._enclosing
+                call, self.trace, self._reported_failed, enclosing=self._enclosing
             )
         return self._ended[key]
+
+    def _reported_failed(self, call_id: str) -> bool:
+        return self._enclosing and call_id in self._failed_results
 
     @cached_property
     def _failed_results(self) -> frozenset[str]:
@@ -317,14 +331,16 @@ class Assessor:
         return self._ending(nested)[0] is Ended.PAUSED and not self._proof(nested).outside
 
     def _context(self, call: Node, arguments: Arguments) -> Context:
-        return Context(
-            trace=self.trace,
-            policy=self.policy,
-            joined=lambda: self.turns.join(call),
-            arguments=arguments,
-            ended_well=lambda: self._ended_well,
-            declared=self._declared,
-        )
+        return Context(self.trace, self.policy, arguments, self._offers_of(call), self._exists)
+
+    def _offers_of(self, call: Node) -> Offers:
+        key = id(call)
+        if key not in self._offers:
+            self._offers[key] = Offers(call, self.trace, self.turns.join, self._declared)
+        return self._offers[key]
+
+    def _exists(self, tool: str) -> bool:
+        return any(same_tool(name, tool) for name in self._ended_well)
 
 
 def _outermost(node: Node) -> Node:

@@ -112,27 +112,6 @@ def _after_failed_one(execution: Execution, scope: Scope) -> Repetition | None:
     return Repetition(failed.span_id, DuplicateKey.TOOL, execution.tool or "", True, 2)
 
 
-class DuplicateGroup:
-    """Executions of one effect, as a scan reports them."""
-
-    __slots__ = ("_span_ids", "key", "suspected", "value")
-
-    def __init__(self, first: str, key: DuplicateKey, value: str, suspected: bool) -> None:
-        self._span_ids = {first: None}
-        self.key = key
-        self.value = value
-        self.suspected = suspected
-
-    @property
-    def span_ids(self) -> list[str]:
-        """The executions, in the order in which they were found."""
-        return list(self._span_ids)
-
-    def add(self, *span_ids: str) -> None:
-        """Add executions, each once."""
-        self._span_ids.update(dict.fromkeys(span_ids))
-
-
 def retry_of(links: Mapping[str, object]) -> bool:
     """Whether a span link says that the span repeats what it points at."""
     return any(isinstance(value, str) and value.upper() in ("RETRY_OF", "RETRY") for value in links.values())

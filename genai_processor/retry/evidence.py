@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 MAX_OPEN: Final = 200_000
 _OPEN: Final = 2**63
-_NOTHING, _OTHER, _OUTSIDE, _MODEL = (int(flag) for flag in (Below.NOTHING, Below.OTHER, Below.OUTSIDE, Below.MODEL))
 _OUTWARD: Final = frozenset({2, 3})  # the SDK's numbers of CLIENT and PRODUCER
 
 
@@ -79,20 +78,20 @@ class Evidence:
         """
         context: Any = span.context
         own = context.span_id if context is not None else 0
-        flags = self._below.pop(own, _NOTHING)
+        flags = self._below.pop(own, Below.NOTHING)
         tools = self._tools.pop(own, None) if self._tools else None
         parent: Any = span.parent
         watched = self._unwatch(own) if self._watched else ()
         if parent is None or parent.is_remote:
             return watched
         if model:
-            flags |= _MODEL
+            flags |= Below.MODEL
         elif not silent:
-            flags |= _OUTSIDE if span.kind._value_ in _OUTWARD else _OTHER
+            flags |= Below.OUTSIDE if span.kind._value_ in _OUTWARD else Below.OTHER
         above = parent.span_id
         below = self._below
         if flags:
-            below[above] = below.get(above, _NOTHING) | flags
+            below[above] = below.get(above, Below.NOTHING) | flags
             if len(below) > MAX_OPEN:
                 self._drop(span)
         if tools:
@@ -119,14 +118,14 @@ class Evidence:
         """
         context: Any = span.context
         own = context.span_id if context is not None else 0
-        flags = self._below.pop(own, _NOTHING)
+        flags = self._below.pop(own, Below.NOTHING)
         node.tools = tuple(self._tools.pop(own, ()))
         if self._watched:
             self._unwatch(own)
             if self._open.pop(own, 0) > 0:
                 node.latest = _OPEN
-                flags |= _OTHER
-        node.below = Below(flags)
+                flags |= Below.OTHER
+        node.below = flags
         parent: Any = span.parent
         if parent is not None and not parent.is_remote:
             above = self._tools.setdefault(parent.span_id, [])

@@ -246,7 +246,6 @@ class History:
         self._max_scopes = scopes
         self._max_executions = executions
         self._scopes: OrderedDict[str, Scope | Execution] = OrderedDict()
-        self._proposed: OrderedDict[Hashable, str | None] = OrderedDict()
         self._schemas: OrderedDict[str, list[Any]] = OrderedDict()
 
     def is_first(self, name: str, execution: Execution) -> bool:
@@ -277,16 +276,6 @@ class History:
     def forget(self, name: str) -> None:
         """Drop a scope that cannot come back (a trace that is closed and names no conversation)."""
         self._scopes.pop(name, None)
-
-    def proposed(self, key: Hashable, scope: str) -> None:
-        """Remember in which scope a call was proposed; in two, it tells nothing."""
-        known = self._proposed.get(key, scope)
-        self._proposed[key] = scope if known == scope else None
-        _bound(self._proposed, self._max_scopes)
-
-    def proposing_scope(self, key: Hashable) -> str | None:
-        """The one scope in which a call was proposed, or None."""
-        return self._proposed.get(key)
 
     def offer(self, schemas: Mapping[str, Any]) -> None:
         """Remember the schemas with which an agent was created: its runs, in other traces, may not repeat them."""

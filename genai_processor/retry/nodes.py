@@ -3,27 +3,30 @@
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
 
-from genai_processor.spans.read import consumed, operation_of, proposals, read_tool
+from genai_processor.spans.definitions import ToolList
+from genai_processor.spans.read import consumed, operation_of, proposals, read_tool, tools_on_offer
 from genai_processor.spans.records import Inference, Operation, Proposal, Result, Span, SpanKind, StatusCode, ToolCall, View
 
 
-class Below(enum.IntFlag):
-    """What stands below a span. Anything but nothing voids a proof that the tool never started."""
+class Below:
+    """What stands below a span, as bits (plain numbers: this is added up on every span that ends).
 
-    NOTHING = 0
-    OTHER = 1
+    Anything but nothing voids a proof that the tool never started.
+    """
+
+    NOTHING: Final = 0
+    OTHER: Final = 1
     """Some span: it proves nothing, but the tool may have made it."""
-    OUTSIDE = 2
+    OUTSIDE: Final = 2
     """A CLIENT or PRODUCER span outside GenAI and MCP transport: the body reached the outside."""
-    MODEL = 4
+    MODEL: Final = 4
     """An inference or an agent: the body delegated."""
 
 
-BODY_RAN = Below.OUTSIDE | Below.MODEL
+BODY_RAN: Final = Below.OUTSIDE | Below.MODEL
 _TRANSPORT = frozenset({"tools/list", "server/discover", "initialize", "ping"})
 
 
@@ -49,11 +52,13 @@ class Node:
     call: ToolCall | None = None
     parent: Node | None = None
     children: list[Node] = _NONE
-    below: Below = Below.NOTHING
+    below: int = Below.NOTHING
     latest: int = 0
     tools: tuple[Nested, ...] = ()
     inner: list[Node] = _NONE
     outer: Node | None = None
+    _offered: ToolList | None = None
+    _offered_read: bool = False
     _proposals: tuple[Proposal, ...] | None = None
     _consumed: tuple[tuple[Proposal, ...], tuple[Result, ...]] | None = None
 
@@ -103,6 +108,22 @@ class Node:
             self._consumed = consumed(self._inference()) if self.operation is Operation.INFERENCE else ((), ())
         return self._consumed
 
+    def offered(self, is_cut: Callable[[str], bool]) -> ToolList | None:
+        """The tools that this span says were on offer, or None if it records none."""
+        if not self._offered_read:
+            self._offered_read = True
+            if self.dialect is not None:
+                self._offered = tools_on_offer(self.span, self.dialect, is_cut)
+        return self._offered
+
+    def mentions(self, tool: str) -> bool:
+        """Whether a recorded tool list has the name in it, read as plain text: then it need not be parsed."""
+        attributes = self.span.attributes
+        quoted = f'"{tool}"'
+        return self.dialect is not None and any(
+            quoted in value for key in self.dialect.definitions if isinstance(value := attributes.get(key), str)
+        )
+
     def _inference(self) -> Inference:
         assert self.dialect is not None
         return Inference(self.span, self.dialect)
@@ -118,6 +139,8 @@ class Node:
 
     def views(self) -> list[Node]:
         """This node and every inner span that shows the same call, outermost first."""
+        if not self.inner:
+            return [self]
         found, index = [self], 0
         while index < len(found):
             found.extend(found[index].inner)
@@ -127,7 +150,8 @@ class Node:
 
 def gather(node: Node, children: Iterable[Node]) -> None:
     """Take over what ended below a node."""
-    below, latest, tools = Below.NOTHING, 0, []
+    below, latest = Below.NOTHING, 0
+    tools: list[Nested] = []
     for child in children:
         passed, until, nested = passes_up(child)
         below |= passed
@@ -139,7 +163,7 @@ def gather(node: Node, children: Iterable[Node]) -> None:
 _OPEN = 2**63
 
 
-def passes_up(node: Node) -> tuple[Below, int, tuple[Nested, ...]]:
+def passes_up(node: Node) -> tuple[int, int, tuple[Nested, ...]]:
     """What one span tells its parent: what stands there, until when, and which tool spans."""
     span, operation = node.span, node.operation
     until = max(span.end_ns if span.end_ns is not None else _OPEN, node.latest)
@@ -154,7 +178,7 @@ def passes_up(node: Node) -> tuple[Below, int, tuple[Nested, ...]]:
     return node.below | Below.OTHER, until, node.tools
 
 
-def body_evidence(node: Node) -> tuple[Below, int]:
+def body_evidence(node: Node) -> tuple[int, int]:
     """What a tool span's own body did. Below an MCP client's span stands transport, which is none of it."""
     if node.call is not None and node.call.view is View.MCP_CLIENT:
         return Below.NOTHING, 0

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from genai_processor.retry.nodes import Node, gather
 from genai_processor.retry.policy import same_tool
@@ -28,7 +27,12 @@ class Trace:
         self.by_id: dict[str, Node] = {}
         self.length_limit = length_limit
         self.partial = partial
-        self._suspected: int | None = None
+        self._calls: list[Node] | None = None
+        self._turns: list[Node] | None = None
+        self._conversations: dict[int, str | None] = {}
+        self._found: dict[object, Any] = {}
+        self._lengths = self._string_lengths()
+        self._longest = self._second = -1
         for span in spans:
             if span.span_id and span.span_id in self.by_id:
                 continue
@@ -58,66 +62,128 @@ class Trace:
             if parent is not None and parent is not node:
                 parent.add_child(node)
         for node in self._bottom_up():
-            if node.children:
-                gather(node, node.children)
+            gather(node, node.children)
+            for child in node.children:
+                if child.call is None:
+                    child.tools = ()  # passed on: only a tool span is asked for them later
 
     def _bottom_up(self) -> Iterator[Node]:
-        """Children before parents, without recursion; spans in a parent cycle come last, as leaves."""
+        """Tool spans and what stands below them, children before parents, as far as they have children.
+
+        Nothing else passes anything up that somebody asks for. Without recursion; spans in a parent cycle are left out.
+        """
         order: list[Node] = []
-        stack = [node for node in self.nodes if node.parent is None]
+        stack = [(node, False) for node in self.nodes if node.parent is None and node.children]
         while stack:
-            node = stack.pop()
-            order.append(node)
-            stack.extend(node.children)
+            node, below = stack.pop()
+            below = below or node.operation is Operation.TOOL
+            if below:
+                order.append(node)
+            stack.extend([(child, below) for child in node.children if child.children])
         return reversed(order)
 
     def calls(self) -> list[Node]:
         """The outermost span of every call, by start."""
-        return sorted((node for node in self.nodes if node.call is not None and node.outer is None), key=lambda n: n.when)
+        if self._calls is None:
+            self._calls = [node for node in self.nodes if node.call is not None and node.outer is None]
+            self._calls.sort(key=_when)
+        return self._calls
 
     def turns(self) -> list[Node]:
         """The inferences, by start."""
-        return sorted((node for node in self.nodes if node.operation is Operation.INFERENCE), key=lambda n: n.when)
+        if self._turns is None:
+            self._turns = [node for node in self.nodes if node.operation is Operation.INFERENCE]
+            self._turns.sort(key=_when)
+        return self._turns
+
+    def once(self, key: object, find: Callable[[], _T]) -> _T:
+        """What `find` returns; it is called once for each key."""
+        if key not in self._found:
+            self._found[key] = find()
+        found: _T = self._found[key]
+        return found
 
     def conversation(self, node: Node) -> str | None:
         """The conversation of a span: its own, its nearest ancestor's, else the root's, else an inference's."""
-        for candidate in (node, *node.ancestors(), *node.views()[1:]):
-            if candidate.dialect is not None:
-                found = conversation_of(candidate.span, candidate.dialect)
+        found = self._conversation_above(node)
+        if found is None and node.inner:
+            for view in node.views()[1:]:
+                if found is None and view.dialect is not None:
+                    found = conversation_of(view.span, view.dialect)
+        return found if found is not None else self.once("conversation", self._common_conversation)
+
+    def _conversation_above(self, node: Node) -> str | None:
+        known = self._conversations
+        path: list[int] = []
+        above: Node | None = node
+        found: str | None = None
+        while above is not None:
+            key = id(above)
+            if key in known:
+                found = known[key]
+                break
+            known[key] = None  # ends a parent cycle, too
+            path.append(key)
+            if above.dialect is not None:
+                found = conversation_of(above.span, above.dialect)
                 if found is not None:
-                    return found
-        return self._common_conversation()
+                    break
+            above = above.parent
+        for key in path:
+            known[key] = found
+        return found
 
     def _common_conversation(self) -> str | None:
-        ranked = sorted(self.nodes, key=lambda n: (n.parent is not None, n.operation is not Operation.INFERENCE))
-        for node in ranked:
-            if node.dialect is not None and (node.parent is None or node.operation is Operation.INFERENCE):
-                found = conversation_of(node.span, node.dialect)
-                if found is not None:
-                    return found
-        return None
+        """The first root's that has one; else the first inference's."""
+        below: str | None = None
+        for inference_first in (True, False):
+            for node in self.nodes:
+                if node.dialect is not None and node.parent is None:
+                    if (node.operation is Operation.INFERENCE) is inference_first:
+                        found = conversation_of(node.span, node.dialect)
+                        if found is not None:
+                            return found
+        for node in self.nodes:
+            if node.operation is Operation.INFERENCE and node.dialect is not None and node.parent is not None:
+                below = conversation_of(node.span, node.dialect)
+                if below is not None:
+                    break
+        return below
 
     def is_cut(self, value: str) -> bool:
         """Whether telemetry shortened a text: it is as long as the limit, known or guessed.
 
         Offline the limit is unknown; then the longest length counts as one if at least two values have it.
         """
+        length = len(value)
         if self.length_limit is not None:
-            return 0 < self.length_limit <= len(value)
-        if self._suspected is None:
-            self._suspected = suspected_limit(node.span for node in self.nodes)
-        return 0 < self._suspected <= len(value)
+            return 0 < self.length_limit <= length
+        if length < self._longest:
+            return False
+        for found in self._lengths:  # goes on where it stopped: most texts are not the longest, and are soon found out
+            if found > self._longest:
+                self._longest, self._second = found, -1
+                if found > length:
+                    return False
+            elif found == self._longest:
+                self._second = found
+        return 0 < self._longest == self._second <= length
 
     def records_any(self, keys: tuple[str, ...]) -> bool:
         """Whether some span has one of the keys; True for no keys."""
-        return not keys or any(key in node.span.attributes for node in self.nodes for key in keys)
+        return not keys or self.once(
+            keys, lambda: any(key in node.span.attributes for node in self.nodes for key in keys)
+        )
 
     def longest_value(self) -> int:
         """The length of the longest string value on any span."""
-        return max((len(text) for node in self.nodes for text in _strings(node.span)), default=0)
+        return self.once("longest", lambda: max(self._string_lengths(), default=0))
 
     def server_lists(self) -> set[str]:
         """The tools that an MCP server on this trace said it serves."""
+        return self.once("served", self._server_lists)
+
+    def _server_lists(self) -> set[str]:
         names: set[str] = set()
         for node in self.nodes:
             if node.operation is Operation.MCP and node.dialect is not None and "tools/list" in node.span.name:
@@ -125,15 +191,49 @@ class Trace:
                 names.update(offered.schemas if offered is not None else ())
         return names
 
+    def _string_lengths(self) -> Iterator[int]:
+        for node in self.nodes:
+            span = node.span
+            yield from _lengths(span.attributes)
+            for event in span.events:
+                yield from _lengths(event.attributes)
+
+
+_T = TypeVar("_T")
+_MAX_CLIENTS = 1_000
+
+
+def _when(node: Node) -> tuple[int, int]:
+    return (node.span.start_ns or 0, node.order)
+
+
+def _lengths(attributes: Mapping[str, Any]) -> Iterator[int]:
+    for value in attributes.values():
+        if isinstance(value, str):
+            yield len(value)
+        elif isinstance(value, (list, tuple)):
+            yield from (len(item) for item in value if isinstance(item, str))
+
 
 def merge_views(tools: list[Node]) -> None:
     """Give every span that shows the same call as a span above or beside it to that span (VERDICT, section 4)."""
     for node in tools:
         adopt(node)
-    for server in [node for node in tools if node.outer is None and _is_view(node, View.MCP_SERVER)]:
-        client = next((node for node in tools if _serves(server, node)), None)
+    servers = [node for node in tools if node.outer is None and _is_view(node, View.MCP_SERVER)]
+    if not servers:
+        return
+    clients = [
+        node
+        for node in tools
+        if node.outer is None
+        and _is_view(node, View.MCP_CLIENT, View.FRAMEWORK)
+        and not any(_is_view(view, View.MCP_SERVER) for view in node.views())
+    ]
+    for server in servers:
+        client = next((node for node in clients[:_MAX_CLIENTS] if _serves(server, node)), None)
         if client is not None:
             client.add_view(server)
+            clients.remove(client)
 
 
 def adopt(node: Node) -> None:
@@ -141,27 +241,6 @@ def adopt(node: Node) -> None:
     for nested, crossed in node.tools:
         if not crossed and nested.outer is None and _same_call(node, nested):
             node.add_view(nested)
-
-
-def suspected_limit(spans: Iterable[Span]) -> int:
-    """The length that at least two values share and none exceeds, or 0."""
-    lengths = Counter(len(text) for span in spans for text in _strings(span))
-    longest = max(lengths, default=0)
-    return longest if lengths[longest] >= 2 else 0
-
-
-def _strings(span: Span) -> Iterator[str]:
-    for value in _attribute_values(span):
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from (item for item in value if isinstance(item, str))
-
-
-def _attribute_values(span: Span) -> Iterator[Any]:
-    yield from span.attributes.values()
-    for event in span.events:
-        yield from event.attributes.values()
 
 
 def _is_view(node: Node, *views: View) -> bool:
@@ -178,10 +257,6 @@ def _same_call(outer: Node, inner: Node) -> bool:
 
 def _serves(server: Node, client: Node) -> bool:
     """Whether a SERVER span shows a call that a span beside it shows from the client's side."""
-    if client is server or client.outer is not None or not _is_view(client, View.MCP_CLIENT, View.FRAMEWORK):
-        return False
-    if any(_is_view(view, View.MCP_SERVER) for view in client.views()):
-        return False
     one, two = server.call, client.call
     assert one is not None
     assert two is not None

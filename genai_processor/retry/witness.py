@@ -266,7 +266,7 @@ class Witness:
             Trace.of([*nodes, node], length_limit=self._length_limit, partial=partial),
             self._policy,
             enclosing=False,
-            scope=trace.conversation or call.span.trace_id,
+            scope=_scope_of(node, trace),
             declared=self._history.schemas,
             means_otherwise=self._history.means_otherwise,
             exist=trace.well,
@@ -288,7 +288,7 @@ class Witness:
     def _well(self, node: Node, call: ToolCall, trace: _OpenTrace | None) -> Judgement:
         """A call that came back: neither its arguments nor its turn is looked into, unless it repeats another."""
         dialect, span, tool = call.dialect, call.span, call.tool
-        scope = conversation_of(span, dialect) or (trace and trace.conversation) or span.trace_id
+        scope = _scope_of(node, trace)
         effect = self._policy.effect(tool)
         source = CallIdSource.SPAN if call.call_id is not None else CallIdSource.NONE
         verdict = Verdict(_NO_RETRY_NEEDED, _SUCCEEDED, (), tool, call.call_id, source, _WITHHELD, _UNKNOWN, effect)
@@ -375,6 +375,15 @@ class _LiveExecution(Execution):
         self._arguments = functools.partial(witness.arguments_of, node)
         self._turn = functools.partial(witness.turn_of, node, trace) if trace is not None else None
         self._proposed = 1
+
+
+def _scope_of(node: Node, trace: _OpenTrace | None) -> str:
+    """The conversation that the call names, else its trace's turns, else the trace."""
+    for view in node.views():
+        found = conversation_of(view.span, view.dialect) if view.dialect is not None else None
+        if found is not None:
+            return found
+    return (trace is not None and trace.conversation) or node.span.trace_id
 
 
 def _plainly_well(node: Node) -> bool:

@@ -50,6 +50,7 @@ def read_spans(
     max_line_bytes: int = MAX_LINE_BYTES,
     on_error: Callable[[ReadError], None],
     on_progress: OnProgress | None = None,
+    on_content: Callable[[int], None] | None = None,
 ) -> Iterator[Span]:
     """Read the spans of a file in the order in which they stand there, in constant memory.
 
@@ -61,19 +62,32 @@ def read_spans(
             document that spans lines is read as a whole, so it must not be longer either.
         on_error: Is called for whatever cannot be read.
         on_progress: Is called now and then with the bytes read so far and the size of the file (None if unknown).
+        on_content: Is called with the size of each line, message or document, decompressed, before its spans come.
 
     Raises:
         TraceFileError: The file cannot be opened, or is zstd and `zstandard` is not installed. Nothing in it raises.
     """
     file = TraceFile(path, on_progress)
-    return _Reader(file, os.fspath(path), max_line_bytes, on_error).spans()
+    return _Reader(file, os.fspath(path), max_line_bytes, on_error, on_content or _nobody).spans()
+
+
+def _nobody(size: int) -> None:
+    """Takes what nobody asked for."""
 
 
 class _Reader:
     """One reading of one file."""
 
-    def __init__(self, file: TraceFile, name: str, limit: int, on_error: Callable[[ReadError], None]) -> None:
+    def __init__(
+        self,
+        file: TraceFile,
+        name: str,
+        limit: int,
+        on_error: Callable[[ReadError], None],
+        on_content: Callable[[int], None],
+    ) -> None:
         self._file = file
+        self._on_content = on_content
         self._name = name
         self._limit = limit
         self._on_error = on_error
@@ -105,6 +119,7 @@ class _Reader:
         protobuf = ProtobufSpans(self._report)
         for number, content, fault in messages(self._file.stream, framing, self._limit):
             self._place = number
+            self._on_content(len(content))
             if fault:
                 if not self._file.fault:
                     self._report(fault)
@@ -120,7 +135,7 @@ class _Reader:
                     yield from protobuf.read(content) if document is None else self._json.read(document)
 
     def _json_lines(self, start: int = 1, *, may_be_document: bool = True) -> Iterator[Span]:
-        read = self._json.read
+        read, on_content = self._json.read, self._on_content
         for number, line in enumerate(lines(self._file.stream, self._limit), start):
             self._place = number
             if line is None:
@@ -138,6 +153,7 @@ class _Reader:
                 if line.endswith(b"\n") or not self._file.fault:
                     self._report(f"not JSON: {error.msg} at column {error.colno}; is the line cut short?")
             else:
+                on_content(len(line))
                 yield from read(document)
             may_be_document = False
 
@@ -154,6 +170,7 @@ class _Reader:
             problem = f"not JSON: {error.msg} at column {error.colno}"
             problem_line = start + error.lineno - 1
         if document is not None:
+            self._on_content(len(ahead))
             yield from self._json.read(document)
         elif _are_lines(ahead):
             self._file.push_back(ahead)

@@ -277,8 +277,12 @@ def tools_on_offer(span: Span, dialect: Dialect, is_cut: Callable[[str], bool]) 
 
 def own_schema(call: ToolCall) -> Any:
     """The JSON schema that the tool span itself records, or None."""
+    attributes = call.span.attributes
     for key in call.dialect.schemas:
-        schema = values.quick_loads(call.span.attributes.get(key))
+        value = attributes.get(key)
+        if value is None:
+            continue
+        schema = values.quick_loads(value)
         if isinstance(schema, Mapping) and ("properties" in schema or "required" in schema):
             return schema
     return None

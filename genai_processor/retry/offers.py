@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which tools were on offer where a call was proposed, and with which schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from genai_processor.retry.joins import Joined
+from genai_processor.retry.nodes import Node
+from genai_processor.retry.policy import same_tool
+from genai_processor.retry.trace import Trace
+from genai_processor.spans.definitions import ToolList
+from genai_processor.spans.read import own_schema
+from genai_processor.spans.records import Operation, SpanKind, View
+
+
+_UNREAD: Final = object()
+_OFFERING: Final = frozenset({Operation.INFERENCE, Operation.AGENT})
+
+
+class Offers:
+    """The tool lists that bear on one call. Each is read once, and only if somebody asks.
+
+    Args:
+        call: The outermost span of the call.
+        trace: Its trace.
+        joined: The proposal behind the call.
+        declared: The schemas with which agents, in other traces, were given a tool of some name.
+    """
+
+    def __init__(
+        self,
+        call: Node,
+        trace: Trace,
+        joined: Callable[[Node], Joined | None],
+        declared: Callable[[str], list[Any]],
+    ) -> None:
+        self._call = call
+        self._trace = trace
+        self._joined = joined
+        self._declared = declared
+        self._lists: list[ToolList] | None = None
+        self._schema: Any = _UNREAD
+
+    @property
+    def _tool(self) -> str | None:
+        return self._call.call.tool if self._call.call is not None else None
+
+    @property
+    def lists(self) -> list[ToolList]:
+        """The lists that the model had: its turn's, else its nearest agent's with that agent's inferences."""
+        if self._lists is None:
+            self._lists = list(self._find())
+        return self._lists
+
+    @property
+    def schema(self) -> Any:
+        """The tool's JSON schema, from its own spans or from a list, or None."""
+        if self._schema is _UNREAD:
+            self._schema = self._find_schema()
+        return self._schema
+
+    def _find_schema(self) -> Any:
+        for view in self._call.views():
+            schema = own_schema(view.call) if view.call is not None else None
+            if schema is not None:
+                return schema
+        for offered in self.lists:
+            for name, schema in offered.schemas.items():
+                if schema is not None and same_tool(name, self._tool):
+                    return schema
+        return None
+
+    @property
+    def declared(self) -> list[Any]:
+        """The schemas with which agents, in other traces, were given this tool."""
+        return self._declared(self._tool) if self._tool is not None else []
+
+    @property
+    def served(self) -> list[ToolList]:
+        """The server's own list, where the trace shows one session only: another server's list proves nothing."""
+        sessions = [
+            node
+            for node in self._trace.nodes
+            if node.operation is Operation.MCP
+            and (node.parent is None or node.parent.operation is not Operation.MCP)
+            and ("initialize" in node.span.name or "server/discover" in node.span.name)
+            and node.span.kind != SpanKind.SERVER
+        ]
+        if len(sessions) == 1 and sessions[0].span.parent_span_id == self._call.span.parent_span_id:
+            return list(self._listed())
+        return []
+
+    def mention(self, tool: str) -> bool:
+        """Whether any list of the trace has the name in it, as plain text. Cheaper than reading the list."""
+        return any(node.mentions(tool) for node in self._trace.nodes if node.operation in _OFFERING)
+
+    def _find(self) -> Iterator[ToolList]:
+        if len(self._trace.nodes) == 1:
+            return
+        joined = self._joined(self._call)
+        if joined is not None and joined.turn is not None:
+            found = self._offered(joined.turn)
+            if found is not None:
+                yield found
+                return
+        agent = next((node for node in self._call.ancestors() if node.operation is Operation.AGENT), None)
+        for node in (agent, *self._near(agent)):
+            found = self._offered(node) if node is not None else None
+            if found is not None:
+                yield found
+        if self._call.call is not None and self._call.call.view is not View.FRAMEWORK:
+            yield from self._listed()
+
+    def _near(self, agent: Node | None) -> Iterator[Node]:
+        """The inferences of an agent; while it is still open, those beside the call."""
+        if agent is None:
+            own = self._call.span.parent_span_id
+            yield from (turn for turn in self._trace.turns() if turn.span.parent_span_id == own)
+            return
+        stack = list(agent.children)
+        while stack:
+            node = stack.pop()
+            if node.operation is Operation.INFERENCE:
+                yield node
+            if node.operation not in (Operation.AGENT, Operation.TOOL):
+                stack.extend(node.children)
+
+    def _listed(self) -> Iterator[ToolList]:
+        for node in self._trace.nodes:
+            if node.operation is Operation.MCP and "tools/list" in node.span.name:
+                found = self._offered(node)
+                if found is not None:
+                    yield found
+
+    def _offered(self, node: Node) -> ToolList | None:
+        return node.offered(self._trace.is_cut)
