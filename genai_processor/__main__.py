@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import sys
 
+_EXTRA = frozenset({"typer", "rich", "click"})
+
 
 def main() -> None:
     """Run the command line.
@@ -14,8 +16,14 @@ def main() -> None:
     """
     try:
         from genai_processor.cli.app import app
-    except ImportError as error:
-        sys.exit(f"genai-processor: {error}. Install the command line with: pip install 'otel-genai-processor[cli]'")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _EXTRA:
+            raise
+        sys.stderr.write(
+            f"genai-processor: the package {error.name} is not installed. "
+            "Install the command line with: pip install 'otel-genai-processor[cli]'\n"
+        )
+        sys.exit(2)
     app(prog_name="genai-processor")
 
 

@@ -18,7 +18,7 @@ from genai_processor.recording import Recorder, recorder_for
 from genai_processor.retry.verdict import Effect, Execution, Reason
 from genai_processor.settings import Settings
 from genai_processor.tagging import tagged_copy
-from genai_processor.telemetry import Events, Fault, Faults, is_emitting, totals_of
+from genai_processor.telemetry import EMITTING, Events, Fault, Faults, totals_of
 
 if TYPE_CHECKING:
     from opentelemetry._logs import LoggerProvider
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
     from genai_processor.ledger.protocol import Ledger
     from genai_processor.retry.witness import Judgement
+
+_VERDICT: Final = names.GENAI_RETRY_VERDICT
+_MAX_ENTRIES: Final = 10_000
 
 MAX_TEXT: Final = 256
 """How long a piece of evidence or a call id may be on a span. Evidence is cut; an id is left out: half is none."""
@@ -76,18 +79,20 @@ class Stamper:
         self.ledger: Ledger = MemoryLedger() if ledger is None else ledger
         self.faults = Faults(totals)
         self.recorder: Recorder = recorder_for(self.ledger, self.faults)
-        self._judge = judge
+        self._on_start = judge.on_start
+        self._on_end = judge.on_end
         self._totals = totals
         self._events = Events(logger_provider) if settings.events else None
         self._stamp_digests = settings.stamp_digests
         self._digest_key = settings.digest_key
+        self._entries: dict[int, str] = {}
         totals.watch(self.ledger)
 
     def start(self, span: Span, parent_context: Context | None) -> None:
         """Note that a span has begun. Raises no `Exception`."""
         try:
-            if not is_emitting():
-                self._judge.on_start(span, parent_context)
+            if not EMITTING.on:
+                self._on_start(span, parent_context)
         except Exception as error:  # noqa: BLE001 - telemetry must not hurt the application
             self.faults.count(Fault.WITNESS, "The beginning of a span could not be noted", error)
 
@@ -105,9 +110,9 @@ class Stamper:
             attributes = span._attributes
             # Asked by itself, the SDK's container raises and catches a KeyError for each span that has no verdict yet.
             values = getattr(attributes, "_dict", attributes)
-            if (values and names.GENAI_RETRY_VERDICT in values) or is_emitting():
+            if (values and _VERDICT in values) or EMITTING.on:
                 return span
-            judgement = self._judge.on_end(span)
+            judgement = self._on_end(span)
         except Exception as error:  # noqa: BLE001
             self.faults.count(Fault.WITNESS, "A span could not be judged; it is forwarded as it came", error)
             return span
@@ -124,10 +129,11 @@ class Stamper:
         self._count(judgement)
         entry_id = None
         if verdict.effect is not Effect.READ_ONLY:  # such a call stands in nobody's way, and nobody has to settle it
-            entry_id = self.recorder.record(sighting_of(judgement))
-        flags = span.context.trace_flags if span.context is not None else 0
+            entry_id = self.recorder.record(sighting_of(judgement, self._entry_of(judgement)))
+            self._remember(judgement, entry_id)
+        flags = span._context.trace_flags if span._context is not None else 0
         if self._events is not None and (verdict.quarantined or judgement.late):
-            self._emit(self._events, judgement, entry_id, flags)
+            self._emit(self._events, judgement, entry_id, flags, None if judgement.late else span.end_time)
         if judgement.late or not flags & 1:
             return span
         tagged = tagged_copy(span, self._tags(judgement, entry_id))
@@ -135,6 +141,24 @@ class Stamper:
             self.faults.count(Fault.TAG, f"A {type(span).__name__} cannot be copied; it is forwarded as it came")
             return span
         return tagged
+
+    def _entry_of(self, judgement: Judgement) -> str | None:
+        """The entry that an earlier judgement of the same call made: of an inner span, or of the call itself if late."""
+        if not judgement.views and not judgement.late:
+            return None
+        found = (self._entries.get(span) for span in (judgement.span_id, *judgement.views))
+        return next((entry for entry in found if entry is not None), None)
+
+    def _remember(self, judgement: Judgement, entry_id: str | None) -> None:
+        """Keep the entry of a call that may yet be shown by another span, or belied by a late one."""
+        if entry_id is None or judgement.verdict.reason is Reason.SUCCEEDED:
+            return
+        self._entries[judgement.span_id] = entry_id
+        while len(self._entries) > _MAX_ENTRIES:
+            try:
+                del self._entries[next(iter(self._entries))]
+            except (KeyError, StopIteration, RuntimeError):  # another thread was faster
+                return
 
     def _count(self, judgement: Judgement) -> None:
         verdict = judgement.verdict
@@ -147,37 +171,39 @@ class Stamper:
         if judgement.rebilled_tokens:
             self._totals.add(names.METRIC_REBILLED_TOKENS, (), judgement.rebilled_tokens)
 
-    def _emit(self, events: Events, judgement: Judgement, entry_id: str | None, flags: int) -> None:
+    def _emit(
+        self, events: Events, judgement: Judgement, entry_id: str | None, flags: int, at_ns: int | None
+    ) -> None:
         verdict = judgement.verdict
         labels: dict[str, Any] = {
             names.GENAI_RETRY_VERDICT: str(verdict.verdict),
             names.GENAI_RETRY_REASON: str(verdict.reason),
             names.GENAI_RETRY_LATE: judgement.late,
         }
-        if judgement.call.tool is not None:
-            labels[names.GEN_AI_TOOL_NAME] = _clean(judgement.call.tool)
+        if verdict.tool is not None:
+            labels[names.GEN_AI_TOOL_NAME] = _clean(verdict.tool)
         if entry_id is not None:
             labels[names.GENAI_RETRY_ENTRY_ID] = entry_id
-        span = judgement.call.span
         try:
-            events.quarantined(span, flags, labels, None if judgement.late else span.end_ns)
+            events.quarantined(judgement.trace_id, judgement.span_id, flags, labels, at_ns)
         except Exception as error:  # noqa: BLE001
             self.faults.count(Fault.EVENT, "A log event could not be emitted", error)
 
     def _tags(self, judgement: Judgement, entry_id: str | None) -> dict[str, Any]:
         verdict = judgement.verdict
         tags: dict[str, Any] = {
-            names.GENAI_RETRY_VERDICT: str(verdict.verdict),
-            names.GENAI_RETRY_REASON: str(verdict.reason),
-            names.GENAI_RETRY_EXECUTION: str(verdict.execution),
-            names.GENAI_RETRY_EFFECT: str(verdict.effect),
-            names.GENAI_RETRY_ARGUMENTS_STATE: str(verdict.arguments_state),
-            names.GENAI_RETRY_CALL_ID_SOURCE: str(verdict.call_id_source),
+            names.GENAI_RETRY_VERDICT: verdict.verdict._value_,
+            names.GENAI_RETRY_REASON: verdict.reason._value_,
+            names.GENAI_RETRY_EFFECT: verdict.effect._value_,
         }
-        if verdict.evidence:
-            tags[names.GENAI_RETRY_EVIDENCE] = tuple(_clean(piece) for piece in verdict.evidence)
-        if judgement.call.call_id is None and verdict.call_id is not None and _is_whole(verdict.call_id):
-            tags[names.GENAI_RETRY_CALL_ID] = verdict.call_id
+        if verdict.reason is not Reason.SUCCEEDED:  # of a call that came back, nothing else was looked into
+            tags[names.GENAI_RETRY_EXECUTION] = verdict.execution._value_
+            tags[names.GENAI_RETRY_ARGUMENTS_STATE] = verdict.arguments_state._value_
+            tags[names.GENAI_RETRY_CALL_ID_SOURCE] = verdict.call_id_source._value_
+            if verdict.evidence:
+                tags[names.GENAI_RETRY_EVIDENCE] = tuple([_clean(piece) for piece in verdict.evidence])
+            if not judgement.has_id and verdict.call_id is not None and _is_whole(verdict.call_id):
+                tags[names.GENAI_RETRY_CALL_ID] = verdict.call_id
         if judgement.duplicate_of is not None:
             tags[names.GENAI_RETRY_DUPLICATE_OF] = judgement.duplicate_of
         if judgement.attempt is not None:
@@ -189,23 +215,28 @@ class Stamper:
         return tags
 
 
-def sighting_of(judgement: Judgement) -> Sighting:
+def sighting_of(judgement: Judgement, entry_id: str | None = None) -> Sighting:
     """Say to a ledger what a judgement says.
 
     A failed call that may be tried again under its call id is quarantined too: under any other id it may not.
+
+    Args:
+        judgement: What was found.
+        entry_id: The entry that an inner span of the same call, or an earlier judgement of it, made.
     """
-    call, verdict = judgement.call, judgement.verdict
+    verdict = judgement.verdict
     return Sighting(
         scope=judgement.scope,
-        tool=call.tool or call.raw_tool or call.span.name,
+        tool=verdict.tool or judgement.name or "(unnamed)",
         state=_STATES.get(verdict.reason, State.QUARANTINED),
-        call_id=None if verdict.reason is Reason.CALL_ID_UNSTABLE else verdict.call_id,
+        call_id=verdict.call_id if judgement.id_usable else None,
         digest=judgement.action,
-        effect=str(verdict.effect),
-        reason=str(verdict.reason),
+        entry_id=entry_id,
+        effect=verdict.effect._value_,
+        reason=verdict.reason._value_,
         started=verdict.execution is Execution.STARTED,
-        trace_id=call.span.trace_id or None,
-        span_id=call.span.span_id or None,
+        trace_id=f"{judgement.trace_id:032x}" if judgement.trace_id else None,
+        span_id=f"{judgement.span_id:016x}" if judgement.span_id else None,
     )
 
 

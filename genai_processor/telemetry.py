@@ -24,7 +24,6 @@ from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from genai_processor import attributes as names
-from genai_processor.spans.records import Span
 
 _log = logging.getLogger(__name__)
 
@@ -231,12 +230,8 @@ class _Mark(threading.local):
     on = False
 
 
-_emitting: Final = _Mark()
-
-
-def is_emitting() -> bool:
-    """Whether this thread is inside an event of ours: a span that ends now is a log exporter's own."""
-    return _emitting.on
+EMITTING: Final = _Mark()
+"""`on` while this thread is inside an event of ours: a span that ends now is a log exporter's own. Read on every span."""
 
 
 class Events:
@@ -246,11 +241,14 @@ class Events:
         """Get a logger, from the global provider by default, which may also be set later."""
         self._logger = _logs.get_logger(SCOPE, package_version(), logger_provider)
 
-    def quarantined(self, span: Span, trace_flags: int, labels: Mapping[str, Any], at_ns: int | None) -> None:
+    def quarantined(
+        self, trace_id: int, span_id: int, trace_flags: int, labels: Mapping[str, Any], at_ns: int | None
+    ) -> None:
         """Say that a tool call may have committed.
 
         Args:
-            span: The span that shows the call; the event belongs to it.
+            trace_id: The trace of the span that shows the call; 0 if it has none.
+            span_id: That span; the event belongs to it.
             trace_flags: The flags of its trace.
             labels: The event's attributes.
             at_ns: When it happened, in nanoseconds since the epoch; None for now.
@@ -258,11 +256,11 @@ class Events:
         Raises:
             Exception: Whatever a log processor raises.
         """
-        _emitting.on = True
+        EMITTING.on = True
         try:
             self._logger.emit(
                 timestamp=time.time_ns() if at_ns is None else at_ns,
-                context=_context_of(span, trace_flags),
+                context=_context_of(trace_id, span_id, trace_flags),
                 severity_number=_logs.SeverityNumber.WARN,
                 severity_text="WARN",
                 body="A tool call may have committed; do not try it again.",
@@ -270,15 +268,10 @@ class Events:
                 event_name=names.EVENT_QUARANTINED,
             )
         finally:
-            _emitting.on = False
+            EMITTING.on = False
 
 
-def _context_of(span: Span, trace_flags: int) -> Context:
+def _context_of(trace_id: int, span_id: int, trace_flags: int) -> Context:
     """Make a context in which this span is the current one, and no other one even if it has no ids."""
-    ids = trace.SpanContext(
-        int(span.trace_id or "0", 16),
-        int(span.span_id or "0", 16),
-        is_remote=False,
-        trace_flags=trace.TraceFlags(trace_flags),
-    )
+    ids = trace.SpanContext(trace_id, span_id, is_remote=False, trace_flags=trace.TraceFlags(trace_flags))
     return trace.set_span_in_context(trace.NonRecordingSpan(ids))

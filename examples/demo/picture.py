@@ -25,16 +25,18 @@ def demo_output() -> str:
     """The demo's output, in colour."""
     environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | {"FORCE_COLOR": "1"}
     command = [sys.executable, "-m", "examples.demo"]
-    return subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        sys.exit("the demo has failed, so there is nothing to draw")
+    return done.stdout
 
 
 def picture(output: str) -> str:
     """The output as an SVG that loads nothing from anywhere."""
     console = Console(record=True, width=100, file=io.StringIO())
     console.print(Text.from_ansi(output), soft_wrap=True)
-    svg = console.export_svg(title="make demo", theme=SVG_EXPORT_THEME, unique_id="demo").replace(
-        "<svg ", '<svg xml:space="preserve" ', 1
-    )
+    svg = console.export_svg(title="make demo", theme=SVG_EXPORT_THEME, unique_id="demo")
+    svg = svg.replace("<svg ", '<svg xml:space="preserve" ', 1)
     return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL).replace("Fira Code", "ui-monospace")
 
 

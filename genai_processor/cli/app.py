@@ -9,13 +9,25 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
-from genai_processor.cli.output import write_json, write_json_lines
+from genai_processor.cli.output import Counts, Rows, write_json, write_json_lines
+from genai_processor.cli.progress import ScanProgress
 from genai_processor.cli.scan import scan_rows
+from genai_processor.cli.table import Table
 from genai_processor.retry.policy import Policy
-from genai_processor.settings import Settings
+from genai_processor.settings import SETTINGS, Settings, settings_table
+from genai_processor.spans.otlp import MAX_LINE_BYTES
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="May this agent's tool call be tried again?")
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_READ, _DAMAGED, _READER_LEFT = 0, 1, 141
+_PIPED_WIDTH = 120
 
 
 class Format(StrEnum):
@@ -31,17 +43,120 @@ def _commands() -> None:
     """May this agent's tool call be tried again?"""
 
 
-@app.command()
+@app.command(no_args_is_help=False)
 def scan(
-    files: Annotated[list[str], typer.Argument(help="OTLP files: JSON lines or protobuf, plain, .gz or .zst; - for stdin.")],
-    format: Annotated[Format, typer.Option(help="How to print.")] = Format.table,
-    separate: Annotated[bool, typer.Option("--separate", help="Each file is a run of its own.")] = False,
-    length_limit: Annotated[int | None, typer.Option(help="The SDK's attribute value length limit, if it had one.")] = None,
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE",
+            help="OTLP traces: JSON lines, one JSON document or protobuf; plain, gzip or zstd. - is the standard input.",
+        ),
+    ],
+    format: Annotated[
+        Format,
+        typer.Option(help="table for people; json is one object; jsonl is one object a line, written as it is found."),
+    ] = Format.table,
+    separate: Annotated[
+        bool, typer.Option("--separate", help="Take each file as a run of its own. Otherwise all files are one run.")
+    ] = False,
+    all_calls: Annotated[
+        bool, typer.Option("--all", help="In the table, show every call, also those that ended well.")
+    ] = False,
+    read_only: Annotated[
+        str | None,
+        typer.Option(metavar="GLOBS", help="Tools that change nothing. Beats GENAI_PROCESSOR_READ_ONLY_TOOLS."),
+    ] = None,
+    idempotent: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GLOBS",
+            help="Tools that may be tried again under the same call id. Beats GENAI_PROCESSOR_IDEMPOTENT_TOOLS.",
+        ),
+    ] = None,
+    known: Annotated[
+        str | None,
+        typer.Option(metavar="GLOBS", help="Every tool that there is. Beats GENAI_PROCESSOR_KNOWN_TOOLS."),
+    ] = None,
+    length_limit: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="The attribute value length limit of the SDK that recorded the traces; 0 if it had none. Beats "
+            "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT and OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT. If nothing tells, it is "
+            "guessed.",
+        ),
+    ] = None,
+    max_line_bytes: Annotated[
+        int,
+        typer.Option(min=1, metavar="N", help="Leave out lines, protobuf messages and JSON documents that are longer."),
+    ] = MAX_LINE_BYTES,
 ) -> None:
-    """Judge every tool call of recorded traces. Exit 0: read; 1: some input was damaged; 2: usage."""
-    settings = Settings.from_environ(os.environ)
+    """Judge every tool call of recorded traces: may it be tried again?
+
+    GLOBS are comma-separated patterns of tool names, as in 'get_*,search'.
+
+    Exit status: 0 if everything was read, 1 if some input was damaged or could not be opened (the rest is judged all the
+    same), 2 if the command line is wrong. Nothing is written but the answer.
+    """
+    settings = Settings.from_environ(
+        os.environ,
+        _warn,
+        read_only_tools=read_only,
+        idempotent_tools=idempotent,
+        known_tools=known,
+        length_limit=length_limit,
+    )
     policy = Policy(settings.read_only_tools, settings.idempotent_tools, settings.known_tools)
-    rows = scan_rows(files, policy, separate=separate, length_limit=length_limit or settings.length_limit)
-    write = write_json if format is Format.json else write_json_lines
-    count = write(rows, sys.stdout.buffer)
-    raise typer.Exit(1 if count["error"] else 0)
+    to_terminal = format is not Format.table and sys.stdout.isatty()
+    with ScanProgress(wanted=not to_terminal) as progress:
+        rows = scan_rows(
+            files,
+            policy,
+            separate=separate,
+            length_limit=settings.length_limit,
+            max_line_bytes=max_line_bytes,
+            on_progress=progress.update,
+        )
+        try:
+            count = _write(rows, format, all_calls, progress)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more
+            raise typer.Exit(_READER_LEFT) from None
+    raise typer.Exit(_DAMAGED if count["error"] else _READ)
+
+
+@app.command()
+def settings(
+    markdown: Annotated[bool, typer.Option("--markdown", help="As a Markdown table.")] = False,
+) -> None:
+    """Print every environment variable that is read: what it takes, what holds without it, what it does."""
+    if markdown:
+        typer.echo(settings_table())
+        return
+    console = _console()
+    for row in SETTINGS:
+        console.print(row.name, style="bold", highlight=False)
+        console.print(f"{row.type}; default: {row.default}. {row.meaning}", highlight=False, markup=False)
+        console.print()
+
+
+def _write(rows: Rows, format: Format, all_calls: bool, progress: ScanProgress) -> Counts:
+    if format is Format.jsonl:
+        return write_json_lines(rows, sys.stdout.buffer)
+    if format is Format.json:
+        return write_json(rows, sys.stdout.buffer)
+    return Table(_console(), every_call=all_calls, before_print=progress.stop).print(rows)
+
+
+def _console() -> Console:
+    """Standard output. What is piped is made for a wide reader, unless COLUMNS says otherwise."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    piped = not sys.stdout.isatty() and not os.environ.get("COLUMNS")
+    return Console(width=_PIPED_WIDTH if piped else None)
+
+
+def _warn(sentence: str) -> None:
+    typer.echo(f"genai-processor: {sentence}", err=True)

@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How rows become text: one JSON object, JSON lines. Rows are written as they come, so memory does not grow with them."""
+"""How rows become text for programs: one JSON object, or JSON lines. Rows are written as they come."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import time
+from collections.abc import Callable, Iterable
 from typing import IO, Any
 
 import orjson
 
-_SECTIONS = {
+Rows = Iterable[tuple[str, dict[str, Any]]]
+Counts = dict[str, int]
+
+SECTIONS = {
     "call": "calls",
     "duplicate": "duplicates",
     "unobserved_call": "unobserved_calls",
@@ -16,41 +21,55 @@ _SECTIONS = {
     "usage": "usage",
     "error": "errors",
 }
+"""Each kind of row with the key of the JSON object under which such rows are."""
+
+_FLUSH_SECONDS = 0.1
 
 
-def write_json_lines(rows: Iterable[tuple[str, dict[str, Any]]], out: IO[bytes]) -> dict[str, int]:
+def write_json_lines(rows: Rows, out: IO[bytes], clock: Callable[[], float] = time.monotonic) -> Counts:
     """One object a line, `kind` first; last a `total`. Returns how many rows of each kind were written."""
-    count = dict.fromkeys(_SECTIONS, 0)
+    count = dict.fromkeys(SECTIONS, 0)
+    tokens = {"input_tokens": 0, "output_tokens": 0, "rebilled_tokens": 0}
+    flushed = clock()
     for kind, row in rows:
         count[kind] += 1
-        out.write(_dump({"kind": kind, **row}) + b"\n")
-    out.write(_dump({"kind": "total", **{_SECTIONS[kind]: number for kind, number in count.items()}}) + b"\n")
+        if kind == "usage":
+            tokens["input_tokens"] += row["input_tokens"]
+            tokens["output_tokens"] += row["output_tokens"]
+        elif kind == "rebilled":
+            tokens["rebilled_tokens"] += row["input_tokens"]
+        out.write(_dumped({"kind": kind, **row}) + b"\n")
+        if (now := clock()) - flushed > _FLUSH_SECONDS:
+            out.flush()  # whoever reads along need not wait for the end
+            flushed = now
+    counted = {SECTIONS[kind]: count[kind] for kind in ("call", "duplicate", "unobserved_call", "error")}
+    out.write(_dumped({"kind": "total", **counted, **tokens}) + b"\n")
+    out.flush()
     return count
 
 
-def write_json(rows: Iterable[tuple[str, dict[str, Any]]], out: IO[bytes]) -> dict[str, int]:
-    """One object. Calls are written as they come; the few other rows are kept until the end."""
-    count = dict.fromkeys(_SECTIONS, 0)
-    rest: dict[str, list[bytes]] = {kind: [] for kind in _SECTIONS if kind != "call"}
+def write_json(rows: Rows, out: IO[bytes]) -> Counts:
+    """One object. Calls are written as they come; the fewer other rows are kept until the end."""
+    count = dict.fromkeys(SECTIONS, 0)
+    rest: dict[str, list[bytes]] = {kind: [] for kind in SECTIONS if kind != "call"}
     out.write(b'{"calls": [')
     for kind, row in rows:
         if kind == "call":
             out.write(b",\n" if count[kind] else b"\n")
-            out.write(_dump(row))
+            out.write(_dumped(row))
         else:
-            rest[kind].append(_dump(row))
+            rest[kind].append(_dumped(row))
         count[kind] += 1
     out.write(b"]")
     for kind, written in rest.items():
-        out.write(b',\n"' + _SECTIONS[kind].encode() + b'": [' + b",\n".join(written) + b"]")
+        out.write(b',\n"' + SECTIONS[kind].encode() + b'": [' + b",\n".join(written) + b"]")
     out.write(b"}\n")
+    out.flush()
     return count
 
 
-def _dump(row: dict[str, Any]) -> bytes:
+def _dumped(row: dict[str, Any]) -> bytes:
     try:
         return orjson.dumps(row, default=str)
-    except (TypeError, ValueError):  # lone surrogates, integers beyond 64 bits: escape them
-        import json
-
+    except TypeError:  # lone surrogates, integers beyond 64 bits: escape them
         return json.dumps(row, default=str).encode("ascii")

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from genai_processor.retry.duplicates import DuplicateGroup
-from genai_processor.retry.survey import LateSpan, SurveyedCall, UnobservedCall, Usage
+from genai_processor.retry.findings import DuplicateGroup, UnobservedCall
+from genai_processor.retry.survey import LateSpan, SurveyedCall, Usage
 
 Row = dict[str, Any]
 

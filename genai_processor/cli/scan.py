@@ -9,9 +9,9 @@ from typing import Any
 from genai_processor.cli.report import Row, call_row, duplicate_row, late_row, unobserved_row, usage_rows
 from genai_processor.cli.traces import Bounds, OpenTrace, whole_traces
 from genai_processor.errors import TraceFileError
-from genai_processor.retry.duplicates import DuplicateGroup
+from genai_processor.retry.findings import DuplicateGroup, Finding
 from genai_processor.retry.policy import Policy
-from genai_processor.retry.survey import Survey, UnobservedCall
+from genai_processor.retry.survey import Survey
 from genai_processor.retry.trace import Trace
 from genai_processor.spans.otlp import ReadError, read_spans
 from genai_processor.spans.records import Span
@@ -89,7 +89,7 @@ class _Run:
                 for span in read(file, on_error=note, on_content=self._note_content, **options):
                     yield file, span
             except TraceFileError as error:
-                note(ReadError(file, None, str(error)))
+                note(ReadError(file, None, str(error).removeprefix(f"{file}: ")))
             if count > MAX_ERRORS:
                 self._errors.append(ReadError(file, None, f"{count - MAX_ERRORS} more errors in this file are not listed"))
 
@@ -106,7 +106,7 @@ class _Run:
             yield "error", late_row(file_of(late.span_id), late)
         yield from usage_rows(file_of(""), usage)
 
-    def _finding_row(self, finding: DuplicateGroup | UnobservedCall) -> tuple[str, Row]:
+    def _finding_row(self, finding: Finding) -> tuple[str, Row]:
         file = finding.origin or (self._files[0] if self._files else "")
         if isinstance(finding, DuplicateGroup):
             return "duplicate", duplicate_row(file, finding)

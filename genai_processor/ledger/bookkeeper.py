@@ -3,44 +3,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any
 
-from genai_processor.errors import (
-    InvalidSettlementError,
-    InvalidTransitionError,
-    LedgerConflictError,
-    UnknownEntryError,
-)
+from genai_processor.errors import InvalidSettlementError, InvalidTransitionError, LedgerConflictError
+from genai_processor.ledger.changes import Changes
 from genai_processor.ledger.claims import decide
-from genai_processor.ledger.entries import IDEMPOTENT, Change, Entry, Resolution, Settlement, State
+from genai_processor.ledger.entries import IDEMPOTENT, Entry, Resolution, Settlement, State
+from genai_processor.ledger.noted import Held
 from genai_processor.ledger.requests import Claim, Granted, Outcome, Refusal, Sighting
-from genai_processor.ledger.shelf import Bounds, Shelf
 from genai_processor.ledger.sightings import is_usable, place
-from genai_processor.ledger.transitions import ENDS, SIGHTINGS, Event, next_state
-
-_HISTORY: Final = 50
+from genai_processor.ledger.transitions import ENDS, SIGHTINGS, Event
 
 
-class Bookkeeper:
+class Bookkeeper(Changes):
     """Changes the entries of a shelf by the rules. Not thread-safe: the ledger's lock stands around it."""
 
-    def __init__(self, bounds: Bounds, clock: Callable[[], int], new_id: Callable[[], str]) -> None:
-        """Begin with an empty shelf."""
-        self.shelf = Shelf(bounds)
-        self.rejected = 0
-        self._clock = clock
-        self._new_id = new_id
+    rejected = 0
+    """How many sightings could not be used."""
 
-    def record(self, seen: Sighting) -> Entry | None:
+    def record(self, seen: Sighting) -> Held | None:
         """Join the entry that a span tells of, or make one."""
         if not is_usable(seen):
             self.rejected += 1
             return None
         now = self._clock()
+        held: Held = self.shelf.note(seen, now, self._new_id) or self._place(seen, now)
+        self.shelf.evict(now)
+        return held
+
+    def _place(self, seen: Sighting, now: int) -> Entry:
+        """Join an entry that shares a key, or make one after all."""
         entry, released = place(seen, self.shelf)
         if entry is None:
-            entry = self._add(
+            return self._add(
                 seen,
                 State(seen.state),
                 now,
@@ -49,19 +45,16 @@ class Bookkeeper:
                 reason=seen.reason,
                 started_ns=now if seen.started else None,
             )
-        else:
-            filled: dict[str, Any] = {
-                "call_id": entry.call_id or seen.call_id or None,
-                "digest": entry.digest or seen.digest or None,
-                "turn": entry.turn or seen.turn,
-                "started_ns": entry.started_ns or (now if seen.started else None),
-                "trace_id": seen.trace_id or entry.trace_id,
-                "span_id": seen.span_id or entry.span_id,
-                "witnessed": entry.witnessed + 1,
-            }
-            entry = self._move(entry, SIGHTINGS[State(seen.state)], now, reason=seen.reason, **filled)
-        self.shelf.evict(now)
-        return entry
+        filled: dict[str, Any] = {
+            "call_id": entry.call_id or seen.call_id or None,
+            "digest": entry.digest or seen.digest or None,
+            "turn": entry.turn or seen.turn,
+            "started_ns": entry.started_ns or (now if seen.started else None),
+            "trace_id": seen.trace_id or entry.trace_id,
+            "span_id": seen.span_id or entry.span_id,
+            "witnessed": entry.witnessed + 1,
+        }
+        return self._move(entry, SIGHTINGS[State(seen.state)], now, reason=seen.reason, **filled)
 
     def set_digest(self, entry_id: str, digest: str) -> Entry | None:
         """Bring a digest that nobody had computed."""
@@ -77,8 +70,9 @@ class Bookkeeper:
         """Grant or refuse an attempt."""
         now = self._clock()
         shelf = self.shelf
-        self._expire(shelf.bearing_on(claim), now)
         found = list(shelf.bearing_on(claim))
+        if self._expire(found, now):
+            found = list(shelf.bearing_on(claim))
         unknown = shelf.forgotten.tool(claim.scope, claim.tool) or (
             claim.effect != IDEMPOTENT and shelf.forgotten.call(claim)
         )
@@ -202,114 +196,3 @@ class Bookkeeper:
         return self._move(
             entry, Event.SETTLED, now, reason=settlement.resolution.value, who=settlement.who, settlement=settlement
         )
-
-    def must(self, entry_id: str) -> Entry:
-        """Return an entry.
-
-        Raises:
-            UnknownEntryError: There is none.
-        """
-        entry = self.shelf.get(entry_id)
-        if entry is None:
-            raise UnknownEntryError(
-                f"the ledger has no entry {entry_id!r}: never made here, or evicted; "
-                "if a tool ran under it, its effect may have committed"
-            )
-        return entry
-
-    def _held(self, held: Entry) -> Entry:
-        """Return an entry as it is now; if it was evicted, the news of it at least makes its tool unknown."""
-        if self.shelf.get(held.entry_id) is None:
-            self.shelf.forgotten.add_tool(held.scope, held.tool)
-        return self.must(held.entry_id)
-
-    def _add(
-        self,
-        call: Sighting | Claim,
-        state: State,
-        now: int,
-        released: Entry | None,
-        *,
-        intent: str | None = None,
-        **facts: Any,
-    ) -> Entry:
-        """Make an entry; if a person released an attempt for it, use that up."""
-        entry_id = self._new_id()
-        entry = Entry(
-            entry_id,
-            call.scope,
-            call.tool,
-            state,
-            version=1,
-            created_ns=now,
-            updated_ns=now,
-            call_id=call.call_id or None,
-            digest=call.digest or None,
-            turn=call.turn or None,
-            intent=intent or (entry_id if released is None else released.intent),
-            effect=call.effect,
-            trace_id=call.trace_id,
-            span_id=call.span_id,
-            released_by=None if released is None else released.entry_id,
-            **facts,
-        )
-        if released is not None:
-            self._update(released, now, released_to=entry_id)
-        self.shelf.add(entry)
-        return entry
-
-    def _update(self, entry: Entry, now: int, **changes: Any) -> Entry:
-        """Change an entry without moving it."""
-        changed = entry.changed(version=entry.version + 1, updated_ns=now, **changes)
-        self.shelf.replace(entry, changed)
-        return changed
-
-    def _move(
-        self, entry: Entry, event: Event, now: int, *, reason: str | None = None, who: str | None = None, **changes: Any
-    ) -> Entry:
-        """Let an event happen to an entry, and to the entries around it."""
-        state = next_state(
-            entry.state,
-            event,
-            started=entry.started_ns is not None,
-            child_uncertain=entry.child_uncertain,
-            guarded=entry.guarded,
-        )
-        if state is None:
-            raise InvalidTransitionError(
-                f"entry {entry.entry_id} (tool {entry.tool}) is {entry.state}, which does not allow {event}; "
-                "only quarantined and undelivered entries can be settled"
-            )
-        if state is entry.state:
-            changed = any(getattr(entry, name) != value for name, value in changes.items())
-            return self._update(entry, now, **changes) if changed else entry
-        change = Change(now, entry.state, state, event.value, reason, who)
-        changes["history"] = (*entry.history, change)[-_HISTORY:]
-        if state is not State.CLAIMED:
-            changes["lease_expires_ns"] = None
-        entry = self._update(entry, now, state=state, reason=reason, **changes)
-        if state is State.QUARANTINED:
-            self._tell_enclosing(entry, now)
-        elif state is State.NOT_STARTED:
-            self._give_back(entry, now)
-        return entry
-
-    def _tell_enclosing(self, entry: Entry, now: int) -> None:
-        """Quarantine the call that this one was made in; its own good end cannot lift that."""
-        outer = self._enclosing(entry)
-        if outer is not None and not outer.child_uncertain and outer.state is not State.SETTLED:
-            facts: dict[str, Any] = {"child_uncertain": True, "started_ns": outer.started_ns or now}
-            self._move(outer, Event.SEEN_QUARANTINED, now, reason="nested_uncertain", **facts)
-
-    def _enclosing(self, entry: Entry) -> Entry | None:
-        """Return the call that this one was made in; if it was evicted, news of it makes its scope unknown."""
-        outer = self.shelf.get(entry.parent)
-        if outer is None and entry.parent is not None:  # which tool it was nobody knows any more
-            self.shelf.forgotten.add_tool(entry.scope, None)
-        return outer
-
-    def _give_back(self, entry: Entry, now: int) -> None:
-        """Open a release again: the attempt that used it never began."""
-        settled = self.shelf.get(entry.released_by)
-        if settled is not None and settled.released_to == entry.entry_id:
-            self._update(settled, now, released_to=None)

@@ -30,7 +30,7 @@ def is_index_like(call_id: str, tool: str) -> bool:
         call_id: A usable call id.
         tool: Name of the tool, which some runtimes write into the id.
     """
-    rest = call_id.replace(tool, "", 1) if tool else call_id
+    rest = call_id.replace(tool, "", 1) if tool and tool in call_id else call_id
     return len(rest) <= _LONGEST_INDEX and rest[-1:].isdecimal() and _INDEX.fullmatch(rest) is not None
 
 

@@ -178,7 +178,11 @@ class Entry:
 _POSITION: Final = {spec.name: position for position, spec in enumerate(fields(Entry))}
 _values: Final = attrgetter(*_POSITION)
 _Draft: Final = make_dataclass(
-    "_Draft", [(spec.name, spec.type, field(default=spec.default)) for spec in fields(Entry)], slots=True
+    "_Draft",
+    [(spec.name, spec.type, field(default=spec.default)) for spec in fields(Entry)],
+    slots=True,
+    eq=False,
+    repr=False,
 )
 
 

@@ -9,15 +9,21 @@ two calls in a thousand after a million evicted ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from array import array
 from typing import Final
 
 from genai_processor.ledger.claims import is_index_like
-from genai_processor.ledger.entries import OPEN, Entry
 from genai_processor.ledger.requests import Claim
 
-_PROBES: Final = 4
-_MASK: Final = (1 << 64) - 1
+_WORD: Final = 8  # bytes of a word of the filter
+_MASKS: Final = tuple(
+    1 << bit | 1 << (bit + 1 + spread) % 64 | 1 << (bit + 20 + 2 * spread) % 64
+    for bit in range(64)
+    for spread in range(16)
+)
+"""Three bits of a word each. A key sets those of two words: two changes of the filter do the work of six."""
+
+_Key = tuple[str | None, ...]
 
 
 class Forgotten:
@@ -32,24 +38,22 @@ class Forgotten:
         """
         self._max_tools = max_tools
         self._tools: set[int] = set()  # hashes: small whatever the names, and a collision errs towards unknown
-        self._bits = filter_bytes * 8
-        self._filter: bytearray | None = None
+        self._words = max(1, filter_bytes // _WORD)
+        self._filter: array[int] | None = None
         self.everything = False
 
     def __len__(self) -> int:
         """Return how many tools are unknown in their scope."""
         return len(self._tools)
 
-    def add(self, entry: Entry) -> None:
-        """Remember that an entry was evicted."""
-        if entry.state in OPEN:
-            self.add_tool(entry.scope, entry.tool)
-            return
-        for key in _keys(entry):
-            if self._filter is None:
-                self._filter = bytearray(self._bits // 8)
-            for bit in self._positions(key):
-                self._filter[bit >> 3] |= 1 << (bit & 7)
+    def add_call(self, scope: str, tool: str, call_id: str | None, digest: str | None, turn: str | None) -> None:
+        """Remember that the entry of a call whose end is known was evicted."""
+        if call_id:
+            key = _id_key(scope, tool, call_id, turn)
+            if key is not None:
+                self._add(key)
+        if turn:
+            self._add(("turn", scope, turn, tool, digest or None))
 
     def add_tool(self, scope: str, tool: str | None) -> None:
         """Make a tool unknown in a scope, or with None every tool there."""
@@ -68,24 +72,34 @@ class Forgotten:
 
     def call(self, claim: Claim) -> bool:
         """Whether an earlier attempt at this very call may have been evicted."""
-        return self._filter is not None and any(
-            all(self._filter[bit >> 3] >> (bit & 7) & 1 for bit in self._positions(key)) for key in _keys(claim)
+        if self._filter is None:
+            return False
+        scope, tool, call_id, digest, turn = claim.scope, claim.tool, claim.call_id, claim.digest, claim.turn
+        keys: list[_Key | None] = [_id_key(scope, tool, call_id, turn) if call_id else None]
+        if turn:  # of an evicted entry the digest may never have been known
+            keys += [("turn", scope, turn, tool, digest or None), ("turn", scope, turn, tool, None)]
+        return any(key is not None and self._may_have(key) for key in keys)
+
+    def _add(self, key: _Key) -> None:
+        words = self._filter
+        if words is None:
+            words = self._filter = array("Q", bytes(_WORD * self._words))
+        size, mixed = self._words, hash(key)
+        words[mixed % size] |= _MASKS[mixed >> 44 & 1023]
+        words[(mixed >> 24) % size] |= _MASKS[mixed >> 54 & 1023]
+
+    def _may_have(self, key: _Key) -> bool:
+        assert self._filter is not None
+        mixed = hash(key)
+        one, other = _MASKS[mixed >> 44 & 1023], _MASKS[mixed >> 54 & 1023]
+        return (
+            self._filter[mixed % self._words] & one == one
+            and self._filter[(mixed >> 24) % self._words] & other == other
         )
 
-    def _positions(self, key: tuple[str | None, ...]) -> Iterator[int]:
-        mixed = hash(key) * 0x9E3779B97F4A7C15 & _MASK
-        low, step = mixed & 0xFFFFFFFF, mixed >> 32 | 1
-        return ((low + i * step) % self._bits for i in range(_PROBES))
 
-
-def _keys(call: Entry | Claim) -> Iterator[tuple[str | None, ...]]:
-    """What could identify the call to a later claim: its id, and its action (digest known or not) in its turn."""
-    if call.call_id is not None:
-        if not is_index_like(call.call_id, call.tool):
-            yield ("id", call.scope, call.call_id)
-        elif call.turn is not None:
-            yield ("id", call.scope, call.call_id, call.turn)
-    if call.turn is not None:
-        yield ("turn", call.scope, call.turn, call.tool, call.digest)
-        if isinstance(call, Claim) and call.digest is not None:
-            yield ("turn", call.scope, call.turn, call.tool, None)
+def _id_key(scope: str, tool: str, call_id: str, turn: str | None) -> _Key | None:
+    """What identifies a call by its id; one that every turn has again says nothing without the turn."""
+    if not is_index_like(call_id, tool):
+        return ("id", scope, call_id)
+    return ("id", scope, call_id, turn) if turn else None

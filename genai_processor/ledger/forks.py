@@ -15,11 +15,13 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from genai_processor.errors import LedgerUnavailableError
 
 _T = TypeVar("_T")
+_A = TypeVar("_A")
 
 
 class ForkSafeLock:
@@ -57,25 +59,34 @@ class ForkSafeLock:
             try:
                 return operation()
             finally:
-                self._finish()
+                if self._postponed:
+                    self._catch_up()
+                self._changing = False
 
-    def change_or_postpone(self, operation: Callable[[], _T]) -> _T | None:
-        """Run an operation that changes something, alone; if it interrupts another one then after that, for None."""
+    def change_or_postpone(self, operation: Callable[[_A], _T], argument: _A) -> _T | None:
+        """Run an operation that changes something, alone; if it interrupts another one then after that, for None.
+
+        It has one argument because that is the cheapest to pass on.
+        """
         with self._lock:
             if self._changing:
-                self._postponed.append(operation)
+                self._postponed.append(partial(operation, argument))
                 return None
             self._changing = True
             try:
-                return operation()
+                return operation(argument)
             finally:
-                self._finish()
+                if self._postponed:
+                    self._catch_up()
+                self._changing = False
 
-    def _finish(self) -> None:
-        while self._postponed:
-            with contextlib.suppress(Exception):  # whoever asked for it is not there any more to be told
-                self._postponed.popleft()()
-        self._changing = False
+    def _catch_up(self) -> None:
+        try:
+            while self._postponed:
+                with contextlib.suppress(Exception):  # whoever asked for it is not there any more to be told
+                    self._postponed.popleft()()
+        finally:
+            self._changing = False
 
     def _hold(self) -> None:
         self._lock.acquire()

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -14,14 +13,12 @@ from genai_processor.errors import LedgerURLError
 from genai_processor.ledger.bookkeeper import Bookkeeper
 from genai_processor.ledger.entries import Entry, Resolution, State
 from genai_processor.ledger.forks import ForkSafeLock
+from genai_processor.ledger.ids import random_id
+from genai_processor.ledger.noted import entry_of, id_of
 from genai_processor.ledger.paging import page_of
 from genai_processor.ledger.protocol import DEFAULT_PAGE, Page, Query, Stats
 from genai_processor.ledger.requests import Claim, Granted, Outcome, Refusal, Sighting
 from genai_processor.ledger.shelf import Bounds
-
-
-def _random_id() -> str:
-    return os.urandom(16).hex()
 
 
 class MemoryLedger:
@@ -35,7 +32,7 @@ class MemoryLedger:
         bounds: Bounds | None = None,
         *,
         clock: Callable[[], int] = time.time_ns,
-        new_id: Callable[[], str] = _random_id,
+        new_id: Callable[[], str] = random_id,
     ) -> None:
         """Make an empty ledger.
 
@@ -69,11 +66,17 @@ class MemoryLedger:
 
     def record(self, sighting: Sighting) -> Entry | None:
         """See `Ledger.record`."""
-        return self._lock.change_or_postpone(partial(self._books.record, sighting))
+        held = self._lock.change_or_postpone(self._books.record, sighting)
+        return None if held is None else entry_of(held)
+
+    def note(self, sighting: Sighting) -> str | None:
+        """Do what `record` does, and return the id of the entry only: of most entries there is no more yet."""
+        held = self._lock.change_or_postpone(self._books.record, sighting)
+        return None if held is None else id_of(held)
 
     def set_digest(self, entry_id: str, digest: str) -> Entry | None:
         """See `Ledger.set_digest`."""
-        return self._lock.change_or_postpone(partial(self._books.set_digest, entry_id, digest))
+        return self._lock.change_or_postpone(partial(self._books.set_digest, digest=digest), entry_id)
 
     # -- the guard ---------------------------------------------------------------------------------------------------
 
@@ -83,7 +86,7 @@ class MemoryLedger:
 
     def start(self, entry: Entry) -> Entry:
         """See `Ledger.start`."""
-        return self._lock.change_or_postpone(partial(self._books.start, entry)) or self._books.must(entry.entry_id)
+        return self._lock.change_or_postpone(self._books.start, entry) or self._books.must(entry.entry_id)
 
     def renew(self, entry: Entry, *, lease_ns: int) -> Entry:
         """See `Ledger.renew`."""
@@ -91,12 +94,12 @@ class MemoryLedger:
 
     def finish(self, entry: Entry, outcome: Outcome, *, reason: str | None = None) -> Entry:
         """See `Ledger.finish`."""
-        done = self._lock.change_or_postpone(partial(self._books.finish, entry, outcome, reason))
+        done = self._lock.change_or_postpone(partial(self._books.finish, outcome=outcome, reason=reason), entry)
         return done or self._books.must(entry.entry_id)
 
     def undeliver(self, entry: Entry) -> Entry:
         """See `Ledger.undeliver`."""
-        return self._lock.change_or_postpone(partial(self._books.undeliver, entry)) or self._books.must(entry.entry_id)
+        return self._lock.change_or_postpone(self._books.undeliver, entry) or self._books.must(entry.entry_id)
 
     def expire(self) -> tuple[Entry, ...]:
         """See `Ledger.expire`."""
@@ -129,7 +132,8 @@ class MemoryLedger:
     def by_action(self, scope: str, tool: str, digest: str | None) -> tuple[Entry, ...]:
         """See `Ledger.by_action`."""
         with self._lock:
-            return tuple(self._shelf.by_action(scope, tool, digest))
+            shelf = self._shelf
+            return tuple(shelf.by_action(scope, tool, digest) if digest else shelf.without_digest(scope, tool))
 
     def is_unknown(self, scope: str, tool: str) -> bool:
         """See `Ledger.is_unknown`."""

@@ -4,27 +4,29 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 from genai_processor.ledger.entries import OPEN, Entry, State
 from genai_processor.ledger.forgotten import Forgotten
-from genai_processor.ledger.requests import Claim
+from genai_processor.ledger.index import Index
+from genai_processor.ledger.noted import Held, call_of, created_ns, entry_of, updated_ns
+from genai_processor.ledger.requests import Claim, Sighting
 
 _DAY_NS: Final = 24 * 3600 * 10**9
 _ENTRY_BYTES: Final = 1100  # an entry without its strings, with its share of the indexes: measured, CPython 3.11
 _CHANGE_BYTES: Final = 120
-
-_Key = TypeVar("_Key")
+_SPARE: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """How much a ledger may hold before it evicts.
 
-    Entries whose end is known go first, those longest untouched before the others; entries that nobody has settled go
-    last, and never for their age.
+    Entries whose end is known go first, those longest untouched before the others, and of a large ledger a thousandth
+    more than must, so that it does not evict with every call; entries that nobody has settled go last, no more of them
+    than must, and never for their age.
 
     Attributes:
         max_entries: How many entries; at least 1.
@@ -32,7 +34,8 @@ class Bounds:
         max_age_ns: After how long untouched an entry whose end is known goes, in nanoseconds.
         max_unknown_tools: How many (scope, tool) of evicted unsettled entries are kept apart before everything counts
             as unknown.
-        filter_bytes: Size of the filter that remembers the other evicted entries, in bytes.
+        filter_bytes: Size of the filter that remembers the other evicted entries, in bytes; at least one
+            word of 8 bytes.
     """
 
     max_entries: int = 20_000
@@ -53,7 +56,11 @@ class Bounds:
 
 
 class Shelf:
-    """Entries by id, by call, by action, and in order of eviction; each look-up and each change in constant time."""
+    """Entries by id, by call, by action, and in order of eviction; each look-up and each change in constant time.
+
+    Those that one sighting made and whose end is known are held as that sighting: see `genai_processor.ledger.noted`.
+    Whoever asks for them gets an `Entry`.
+    """
 
     def __init__(self, bounds: Bounds) -> None:
         """Make an empty one."""
@@ -63,11 +70,13 @@ class Shelf:
         self.bytes = 0
         self.evicted = 0
         self.evicted_open = 0
-        self._known: OrderedDict[str, Entry] = OrderedDict()
+        self._max_entries, self._max_bytes, self._max_age_ns = bounds.max_entries, bounds.max_bytes, bounds.max_age_ns
+        self._known: OrderedDict[str, Held] = OrderedDict()
+        self._known_since_ns = 0  # no entry in _known has been untouched for longer
         self._open: OrderedDict[str, Entry] = OrderedDict()
-        self._by_call: dict[tuple[str, str], list[str]] = {}
-        self._by_action: dict[tuple[str, str, str | None], list[str]] = {}
-        self._open_by_tool: dict[tuple[str, str], list[str]] = {}
+        self._by_call: Index[tuple[str, str]] = Index()
+        self._by_action: Index[tuple[str, str, str]] = Index()
+        self._open_by_tool: Index[tuple[str, str]] = Index()
 
     def __len__(self) -> int:
         """Return how many entries are held."""
@@ -77,15 +86,33 @@ class Shelf:
         """Return an entry, or None."""
         if entry_id is None:
             return None
-        return self._open.get(entry_id) or self._known.get(entry_id)
+        held = self._open.get(entry_id) or self._known.get(entry_id)
+        return None if held is None else entry_of(held)
+
+    def held_by_call(self, scope: str, call_id: str) -> list[Held]:
+        """Return what is held of the entries of a call id, oldest first."""
+        return self._all(self._by_call.ids((scope, call_id)))
+
+    def held_by_action(self, scope: str, tool: str, digest: str) -> list[Held]:
+        """Return what is held of the entries of an action, oldest first."""
+        return self._all(self._by_action.ids((scope, tool, digest)))
 
     def by_call(self, scope: str, call_id: str) -> list[Entry]:
         """Return the entries of a call id, oldest first."""
-        return self._all(self._by_call.get((scope, call_id)))
+        return [entry_of(held) for held in self.held_by_call(scope, call_id)]
 
-    def by_action(self, scope: str, tool: str, digest: str | None) -> list[Entry]:
+    def by_action(self, scope: str, tool: str, digest: str) -> list[Entry]:
         """Return the entries of an action, oldest first."""
-        return self._all(self._by_action.get((scope, tool, digest)))
+        return [entry_of(held) for held in self.held_by_action(scope, tool, digest)]
+
+    def without_digest(self, scope: str, tool: str) -> list[Entry]:
+        """Return the entries of a tool whose action is not known, oldest first: the one look-up that is slow."""
+        found: list[Held] = []
+        for held in (*self._known.values(), *self._open.values()):
+            call = call_of(held)
+            if not call.digest and call.tool == tool and call.scope == scope:
+                found.append(held)
+        return [entry_of(held) for held in sorted(found, key=created_ns)]
 
     def open_entries(self) -> list[Entry]:
         """Return the entries that nobody has settled and whose end is not known."""
@@ -97,7 +124,8 @@ class Shelf:
             yield from self.by_call(claim.scope, claim.call_id)
         if claim.digest is not None:
             yield from self.by_action(claim.scope, claim.tool, claim.digest)
-        yield from self._all(self._open_by_tool.get((claim.scope, claim.tool)))
+        for held in self._all(self._open_by_tool.ids((claim.scope, claim.tool))):
+            yield entry_of(held)
         outer = self.get(claim.parent)
         seen: set[str] = set()
         while outer is not None and outer.entry_id not in seen:
@@ -105,17 +133,44 @@ class Shelf:
             seen.add(outer.entry_id)
             outer = self.get(outer.parent)
 
+    def note(self, seen: Sighting, now_ns: int, new_id: Callable[[], str]) -> Held | None:
+        """Make and add the entry of a sighting if no other one has a key of it; else do nothing, and return None.
+
+        This is what happens at the end of nearly every call, hence written for speed.
+        """
+        scope, tool, state, call_id, digest, turn, named, _, reason, _, _, _ = seen
+        call = (scope, call_id) if call_id else None
+        action = (scope, tool, digest) if digest else None
+        if named is not None or call in self._by_call or action in self._by_action:
+            return None
+        entry_id = new_id()
+        size = _size_of(scope, tool, call_id, digest, turn, reason)
+        noted = (entry_id, now_ns, size, seen)
+        if state in OPEN:
+            entry = entry_of(noted)
+            self.add(entry)
+            return entry
+        self._known[entry_id] = noted
+        if call is not None:
+            self._by_call[call] = entry_id
+        if action is not None:
+            self._by_action[action] = entry_id
+        self.counts[state] += 1
+        self.bytes += size
+        return noted
+
     def add(self, entry: Entry) -> None:
         """Add an entry of a new id, last in the order of eviction."""
         entry_id = entry.entry_id
         if entry.state in OPEN:
             self._open[entry_id] = entry
-            self._open_by_tool.setdefault((entry.scope, entry.tool), []).append(entry_id)
+            self._open_by_tool.add((entry.scope, entry.tool), entry_id)
         else:
             self._known[entry_id] = entry
         if entry.call_id is not None:
-            self._by_call.setdefault((entry.scope, entry.call_id), []).append(entry_id)
-        self._by_action.setdefault((entry.scope, entry.tool, entry.digest), []).append(entry_id)
+            self._by_call.add((entry.scope, entry.call_id), entry_id)
+        if entry.digest is not None:
+            self._by_action.add((entry.scope, entry.tool, entry.digest), entry_id)
         self.counts[entry.state] += 1
         self.bytes += _size(entry)
 
@@ -125,7 +180,7 @@ class Shelf:
             self._take(old)
             self.add(new)
             return
-        entries = self._open if new.state in OPEN else self._known
+        entries: OrderedDict[str, Entry] | OrderedDict[str, Held] = self._open if new.state in OPEN else self._known
         entries[new.entry_id] = new
         entries.move_to_end(new.entry_id)
         self.counts[old.state] -= 1
@@ -134,56 +189,85 @@ class Shelf:
 
     def evict(self, now_ns: int) -> None:
         """Come back within the bounds."""
-        bounds = self.bounds
-        oldest_ns = now_ns - bounds.max_age_ns
-        while self._known and next(iter(self._known.values())).updated_ns < oldest_ns:
-            self._forget(next(iter(self._known.values())))
-        while len(self._known) + len(self._open) > bounds.max_entries or self.bytes > bounds.max_bytes:
-            self._forget(next(iter((self._known or self._open).values())))
+        if self._known_since_ns < now_ns - self._max_age_ns:
+            self._evict_old(now_ns - self._max_age_ns)
+        if len(self._known) + len(self._open) > self._max_entries or self.bytes > self._max_bytes:
+            self._make_room()
 
-    def _forget(self, entry: Entry) -> None:
-        self._take(entry)
-        self.forgotten.add(entry)
-        if entry.state in OPEN:
-            self.evicted_open += 1
+    def _make_room(self) -> None:
+        entries, size = self._max_entries, self._max_bytes
+        while self._known and (len(self) > entries - entries // _SPARE or self.bytes > size - size // _SPARE):
+            self._forget_known()
+        while self._open and (len(self) > entries or self.bytes > size):
+            self._forget_open()
+
+    def _evict_old(self, oldest_ns: int) -> None:
+        while self._known:
+            self._known_since_ns = updated_ns(next(iter(self._known.values())))
+            if self._known_since_ns >= oldest_ns:
+                return
+            self._forget_known()
+
+    def _forget_known(self) -> None:
+        entry_id, held = self._known.popitem(last=False)
+        if isinstance(held, tuple):
+            size = held[2]
+            scope, tool, state, call_id, digest, turn, *_ = held[3]
         else:
-            self.evicted += 1
+            size = _size(held)
+            scope, tool, state = held.scope, held.tool, held.state
+            call_id, digest, turn = held.call_id, held.digest, held.turn
+        self._unlist(entry_id, scope, tool, state, call_id, digest, size)
+        self.forgotten.add_call(scope, tool, call_id, digest, turn)
+        self.evicted += 1
+
+    def _forget_open(self) -> None:
+        entry = next(iter(self._open.values()))
+        self._take(entry)
+        self.forgotten.add_tool(entry.scope, entry.tool)
+        self.evicted_open += 1
 
     def _take(self, entry: Entry) -> None:
+        entry_id, scope, tool = entry.entry_id, entry.scope, entry.tool
         if entry.state in OPEN:
-            del self._open[entry.entry_id]
-            _remove(self._open_by_tool, (entry.scope, entry.tool), entry.entry_id)
+            del self._open[entry_id]
+            self._open_by_tool.remove((scope, tool), entry_id)
         else:
-            del self._known[entry.entry_id]
-        if entry.call_id is not None:
-            _remove(self._by_call, (entry.scope, entry.call_id), entry.entry_id)
-        _remove(self._by_action, (entry.scope, entry.tool, entry.digest), entry.entry_id)
-        self.counts[entry.state] -= 1
-        self.bytes -= _size(entry)
+            del self._known[entry_id]
+        self._unlist(entry_id, scope, tool, entry.state, entry.call_id, entry.digest, _size(entry))
 
-    def _all(self, entry_ids: list[str] | None) -> list[Entry]:
-        if not entry_ids:
-            return []
-        found = [self.get(entry_id) for entry_id in tuple(entry_ids)]
-        return sorted((entry for entry in found if entry is not None), key=_created)
+    def _unlist(
+        self, entry_id: str, scope: str, tool: str, state: State, call_id: str | None, digest: str | None, size: int
+    ) -> None:
+        if call_id:
+            self._by_call.remove((scope, call_id), entry_id)
+        if digest:
+            self._by_action.remove((scope, tool, digest), entry_id)
+        self.counts[state] -= 1
+        self.bytes -= size
 
-
-def _remove(index: dict[_Key, list[str]], key: _Key, entry_id: str) -> None:
-    entry_ids = index[key]
-    entry_ids.remove(entry_id)
-    if not entry_ids:
-        del index[key]
+    def _all(self, entry_ids: tuple[str, ...]) -> list[Held]:
+        found = [self._open.get(entry_id) or self._known.get(entry_id) for entry_id in entry_ids]
+        return sorted((held for held in found if held is not None), key=created_ns)
 
 
-def _created(entry: Entry) -> int:
-    return entry.created_ns
+def _size_of(
+    scope: str, tool: str, call_id: str | None, digest: str | None, turn: str | None, reason: str | None
+) -> int:
+    size = _ENTRY_BYTES + len(scope) + len(tool)
+    if call_id:
+        size += len(call_id)
+    if digest:
+        size += len(digest)
+    if turn:
+        size += len(turn)
+    if reason:
+        size += len(reason)
+    return size
 
 
 def _size(entry: Entry) -> int:
-    size = _ENTRY_BYTES + len(entry.scope) + len(entry.tool)
-    for text in (entry.call_id, entry.digest, entry.turn, entry.reason):
-        if text is not None:
-            size += len(text)
+    size = _size_of(entry.scope, entry.tool, entry.call_id, entry.digest, entry.turn, entry.reason)
     if entry.history:
         size += _CHANGE_BYTES * len(entry.history)
     if entry.settlement is not None:

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 from genai_processor.ledger.claims import is_index_like
 from genai_processor.ledger.entries import Entry, State
+from genai_processor.ledger.noted import Held, call_of, entry_of
 from genai_processor.ledger.requests import Sighting
 from genai_processor.ledger.transitions import SIGHTINGS
 
@@ -18,29 +19,32 @@ class Found(Protocol):
         """Return an entry, or None."""
         ...
 
-    def by_call(self, scope: str, call_id: str) -> list[Entry]:
-        """Return the entries of a call id, oldest first."""
+    def held_by_call(self, scope: str, call_id: str) -> list[Held]:
+        """Return what is held of the entries of a call id, oldest first."""
         ...
 
-    def by_action(self, scope: str, tool: str, digest: str | None) -> list[Entry]:
-        """Return the entries of an action, oldest first."""
+    def held_by_action(self, scope: str, tool: str, digest: str) -> list[Held]:
+        """Return what is held of the entries of an action, oldest first."""
         ...
 
 
 def is_usable(seen: Sighting) -> bool:
     """Whether a sighting can be recorded at all: whatever telemetry says, a ledger only takes names as keys."""
+    if not isinstance(seen, Sighting):
+        return False
+    scope, tool, state, call_id, digest, turn, entry_id, _, reason, _, _, _ = seen
     return (
-        isinstance(seen, Sighting)
-        and isinstance(seen.scope, str)
-        and isinstance(seen.tool, str)
-        and isinstance(seen.state, str)
-        and seen.state in SIGHTINGS
-        and seen.scope.strip() != ""
-        and seen.tool.strip() != ""
-        and (seen.call_id is None or isinstance(seen.call_id, str))
-        and (seen.digest is None or isinstance(seen.digest, str))
-        and (seen.turn is None or isinstance(seen.turn, str))
-        and (seen.entry_id is None or isinstance(seen.entry_id, str))
+        isinstance(scope, str)
+        and isinstance(tool, str)
+        and isinstance(state, str)
+        and state in SIGHTINGS
+        and scope.strip() != ""
+        and tool.strip() != ""
+        and (call_id is None or isinstance(call_id, str))
+        and (digest is None or isinstance(digest, str))
+        and (turn is None or isinstance(turn, str))
+        and (entry_id is None or isinstance(entry_id, str))
+        and (reason is None or isinstance(reason, str))
     )
 
 
@@ -57,27 +61,32 @@ def place(seen: Sighting, found: Found) -> tuple[Entry | None, Entry | None]:
     if named is not None:
         return named, None
     released: Entry | None = None
-    by_call = found.by_call(seen.scope, seen.call_id) if seen.call_id else []
-    for entry in reversed(by_call):
-        if _is_of_call(seen, entry):
-            if entry.state is not State.SETTLED:
-                return entry, None
-            released = entry if entry.releases else released
-    by_action = found.by_action(seen.scope, seen.tool, seen.digest) if seen.digest else []
-    for entry in reversed(by_action):
-        if _fit(seen.call_id, entry.call_id) and _fit(seen.turn, entry.turn):
-            if entry.state is not State.SETTLED:
-                return entry, None
-            released = entry if released is None and entry.releases else released
+    by_call = found.held_by_call(seen.scope, seen.call_id) if seen.call_id else []
+    for held in reversed(by_call):
+        if _is_of_call(seen, call_of(held)):
+            if not _is_settled(held):
+                return entry_of(held), None
+            released = held if held.releases else released
+    by_action = found.held_by_action(seen.scope, seen.tool, seen.digest) if seen.digest else []
+    for held in reversed(by_action):
+        call = call_of(held)
+        if _fit(seen.call_id, call.call_id) and _fit(seen.turn, call.turn):
+            if not _is_settled(held):
+                return entry_of(held), None
+            released = held if released is None and held.releases else released
     return None, released
 
 
-def _is_of_call(seen: Sighting, entry: Entry) -> bool:
+def _is_settled(held: Held) -> TypeGuard[Entry]:
+    return call_of(held).state is State.SETTLED
+
+
+def _is_of_call(seen: Sighting, call: Entry | Sighting) -> bool:
     """Whether an entry of the same id can be of the same call; an id of two tools or argument sets tells nothing."""
     return (
-        entry.tool == seen.tool
-        and _fit(seen.digest, entry.digest)
-        and (_fit(seen.turn, entry.turn) or not is_index_like(entry.call_id or "", seen.tool))
+        call.tool == seen.tool
+        and _fit(seen.digest, call.digest)
+        and (_fit(seen.turn, call.turn) or not is_index_like(call.call_id or "", seen.tool))
     )
 
 

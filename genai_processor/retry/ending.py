@@ -31,7 +31,7 @@ def ended_of(
     if Ended.FAILED not in found and call.call is not None and call.call.call_id and result_failed(call.call.call_id):
         found.setdefault(Ended.FAILED, []).append("a later message says that it failed")
     if enclosing and Ended.FAILED not in found and Ended.PAUSED not in found:
-        doubt = _outlived_parent(call) or _fell_with_its_parent(call) or _never_served(call, trace)
+        doubt = _outlived_parent(call) or _fell_with_its_parent(call, trace) or _never_served(call, trace)
         if doubt:
             found.setdefault(Ended.UNKNOWN, []).append(doubt)
     for ended in (Ended.FAILED, Ended.PAUSED, Ended.UNKNOWN):
@@ -65,22 +65,42 @@ def _outlived_parent(call: Node) -> str | None:
     return "ended after its parent" if end is not None and parent_end is not None and end > parent_end else None
 
 
-def _fell_with_its_parent(call: Node) -> str | None:
+def _fell_with_its_parent(call: Node, trace: Trace) -> str | None:
     """An enclosing span failed, nothing else in it did, and no inference or tool follows: this call may be why."""
     blamed = next((node for node in call.ancestors() if node.failed and not _suspended(node)), None)
     if blamed is None:
         return None
+    failed, followers = trace.once(("inside", id(blamed)), lambda: _inside(blamed))
     own = {id(call), *map(id, call.ancestors())}
+    if any(id(node) not in own for node in failed):
+        return None
     end = call.span.end_ns or 0
-    stack = list(blamed.children)
-    while stack:
-        node = stack.pop()
-        stack.extend(node.children)
-        if id(node) in own or node.outer is not None:
-            continue
-        if node.failed or (node.operation in (Operation.INFERENCE, Operation.TOOL) and (node.span.start_ns or 0) >= end):
+    for node in followers:
+        if (node.span.start_ns or 0) < end:
+            break
+        if id(node) not in own:
             return None
     return "an enclosing span failed and nothing else in it did"
+
+
+def _inside(above: Node) -> tuple[list[Node], list[Node]]:
+    """What failed below a span, and the inferences and tools below it, those that began last first."""
+    failed, followers = [], []
+    seen = {id(above)}
+    stack = list(above.children)
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        stack.extend(node.children)
+        if node.outer is None:
+            if node.failed:
+                failed.append(node)
+            if node.operation in (Operation.INFERENCE, Operation.TOOL):
+                followers.append(node)
+    followers.sort(key=lambda node: node.span.start_ns or 0, reverse=True)
+    return failed, followers
 
 
 def _never_served(call: Node, trace: Trace) -> str | None:
@@ -91,18 +111,25 @@ def _never_served(call: Node, trace: Trace) -> str | None:
     client = next((view for view in reversed(views) if view.call and view.call.view is View.MCP_CLIENT), None)
     if client is None or any(child.span.kind == SpanKind.SERVER for child in client.children):
         return None
-    others = [
-        node
-        for node in trace.nodes
-        if node is not client
-        and node.span.kind == client.span.kind
-        and node.span.scope == client.span.scope
-        and "mcp.method.name" in node.span.attributes
-        and not str(node.span.attributes["mcp.method.name"]).startswith("notifications/")
-    ]
-    if others and all(any(child.span.kind == SpanKind.SERVER for child in node.children) for node in others):
+    kind, scope = client.span.kind, client.span.scope
+    requests, served = trace.once(("requests", kind, scope), lambda: _requests(trace, kind, scope))
+    others = requests - _is_request(client)
+    if others and served == others:
         return "no server span, where the trace's other requests have one"
     return None
+
+
+def _requests(trace: Trace, kind: int, scope: str) -> tuple[int, int]:
+    """How many requests of a kind a trace has, and how many of them with a server's span."""
+    requests = [
+        node for node in trace.nodes if node.span.kind == kind and node.span.scope == scope and _is_request(node)
+    ]
+    return len(requests), sum(any(child.span.kind == SpanKind.SERVER for child in node.children) for node in requests)
+
+
+def _is_request(node: Node) -> bool:
+    method = node.span.attributes.get("mcp.method.name")
+    return "mcp.method.name" in node.span.attributes and not str(method).startswith("notifications/")
 
 
 def _suspended(node: Node) -> bool:

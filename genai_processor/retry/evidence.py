@@ -8,16 +8,34 @@ started.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from genai_processor.retry.nodes import Below, Nested, Node
+
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
 MAX_OPEN: Final = 200_000
 _OPEN: Final = 2**63
+_OTHER, _OUTSIDE, _MODEL = Below.OTHER, Below.OUTSIDE, Below.MODEL
 _OUTWARD: Final = frozenset({2, 3})  # the SDK's numbers of CLIENT and PRODUCER
+
+
+def begins_tool_span(values: Mapping[str, Any]) -> bool:
+    """Whether attributes at a span's start say that it shows a tool call. Some say so only later, and are not watched."""
+    operation = values.get("gen_ai.operation.name")
+    if operation is not None:
+        return bool(operation == "execute_tool")
+    return any(values.get(key) == tool for key, tool in _TOOL_MARKS)
+
+
+_TOOL_MARKS: Final = (
+    ("openinference.span.kind", "TOOL"),
+    ("traceloop.span.kind", "tool"),
+    ("mcp.method.name", "tools/call"),
+)
 
 
 class Evidence:
@@ -26,7 +44,7 @@ class Evidence:
     def __init__(self) -> None:
         self._below: dict[int, int] = {}
         self._tools: dict[int, list[Nested]] = {}
-        self._watched: dict[int, tuple[int, ...]] = {}
+        self.watched: dict[int, tuple[int, ...]] = {}
         """Open spans in or below tool spans, each with those tool spans, outermost first."""
         self._open: dict[int, int] = {}
         """How many spans are open below each open tool span."""
@@ -34,75 +52,78 @@ class Evidence:
         self.lost = 0
         """How often the older half was dropped."""
 
-    def concerns(self, span: Any) -> bool:
-        """Whether a span that begins may have to be watched: it is a tool span, or some tool span is open."""
-        if self._watched:
-            return True
-        values = getattr(span._attributes, "_dict", None)
-        return (values is not None and values.get("gen_ai.operation.name") == "execute_tool") or span._name.startswith(
-            "execute_tool "
-        )
-
-    def started(self, span: Any) -> None:
+    def started(self, span: Any, begins_tool: bool) -> None:
         """Watch a tool span, and whatever begins below one."""
         parent = span._parent
-        tools: tuple[int, ...] = ()
-        if self._watched and parent is not None:
-            tools = self._watched.get(parent.span_id, ())
-        values = getattr(span._attributes, "_dict", None)
-        is_tool = values is not None and values.get("gen_ai.operation.name") == "execute_tool"
-        if not (is_tool or tools or span._name.startswith("execute_tool ")):
+        tools = self.watched.get(parent.span_id, ()) if parent is not None else ()
+        if not (begins_tool or tools):
             return
         own = span._context.span_id
         for tool in tools:
             self._open[tool] = self._open.get(tool, 0) + 1
-        if is_tool or span._name.startswith("execute_tool "):
+        if begins_tool:
             tools = (*tools, own)
             self._open.setdefault(own, 0)
-        self._watched[own] = tools
-        if len(self._watched) > MAX_OPEN:
-            self._watched.clear()
+        self.watched[own] = tools
+        if len(self.watched) > MAX_OPEN:
+            self.watched.clear()
             self._open.clear()
             self._lost_at = max(self._lost_at, span._start_time or 0)
 
-    def ended(self, span: ReadableSpan, *, model: bool, silent: bool) -> tuple[int, ...]:
+    def ended(self, span: Any, own_flags: int = -1) -> tuple[int, ...]:
         """Pass up what stood below a span that is no tool call.
 
         Args:
             span: The span.
-            model: It is an inference or an agent.
-            silent: It is MCP traffic, which is none of the tool's doing.
+            own_flags: What the span itself is to those above it; by default what its kind says.
 
         Returns:
             The spans that it stood below and that may be tool spans which have ended before.
         """
-        context: Any = span.context
-        own = context.span_id if context is not None else 0
-        flags = self._below.pop(own, Below.NOTHING)
+        # A span context is a tuple (trace id, span id, is remote, …); its properties cost as much as all the rest here.
+        context, parent, below = span._context, span._parent, self._below
+        own = context[1] if context is not None else 0
+        flags = below.pop(own, 0)
         tools = self._tools.pop(own, None) if self._tools else None
-        parent: Any = span.parent
-        watched = self._unwatch(own) if self._watched else ()
-        if parent is None or parent.is_remote:
+        watched = self._unwatch(own) if self.watched else ()
+        if parent is None or parent[2]:
             return watched
-        if model:
-            flags |= Below.MODEL
-        elif not silent:
-            flags |= Below.OUTSIDE if span.kind._value_ in _OUTWARD else Below.OTHER
-        above = parent.span_id
-        below = self._below
+        if own_flags < 0:
+            own_flags = _OUTSIDE if span._kind._value_ in _OUTWARD else _OTHER
+        flags |= own_flags
+        above = parent[1]
         if flags:
-            below[above] = below.get(above, Below.NOTHING) | flags
+            below[above] = below.get(above, 0) | flags
             if len(below) > MAX_OPEN:
                 self._drop(span)
         if tools:
-            crossed = [Nested(tool, True) for tool, _ in tools] if model else tools
+            crossed = [Nested(tool, True) for tool, _ in tools] if own_flags == _MODEL else tools
             self._tools.setdefault(above, []).extend(crossed)
         return watched or (above,)
+
+    def glanced(self, own: int, parent: Any) -> bool:
+        """Pass up a tool call that came back, if nobody will ask for more than that.
+
+        Returns:
+            False, with nothing changed, if a tool span is open above it or one stands below it.
+        """
+        if self.watched:
+            if len(self.watched.get(own, ())) > 1 or own in self._tools:
+                return False
+            self.watched.pop(own, None)
+            self._open.pop(own, None)
+        elif own in self._tools:
+            return False
+        self._below.pop(own, None)
+        if parent is not None and not parent.is_remote:
+            above = parent.span_id
+            self._below[above] = self._below.get(above, Below.NOTHING) | Below.NESTED
+        return True
 
     def _unwatch(self, own: int) -> tuple[int, ...]:
         """Count a span as ended below the tool spans that are still open; returns those that are not."""
         late = []
-        for tool in self._watched.pop(own, ()):
+        for tool in self.watched.pop(own, ()):
             if tool in self._open:
                 if tool != own:
                     self._open[tool] -= 1
@@ -120,7 +141,7 @@ class Evidence:
         own = context.span_id if context is not None else 0
         flags = self._below.pop(own, Below.NOTHING)
         node.tools = tuple(self._tools.pop(own, ()))
-        if self._watched:
+        if self.watched:
             self._unwatch(own)
             if self._open.pop(own, 0) > 0:
                 node.latest = _OPEN

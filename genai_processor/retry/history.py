@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What was executed in a scope so far, kept small: enough to tell that a call runs again, not what it carried.
 
-Everything is bounded. What is dropped is forgotten, never taken for safe: a duplicate may go unnoticed, a verdict does not
-change.
+Everything is bounded. What is dropped is forgotten, never taken for safe: a duplicate may go unnoticed, but an id that may
+have meant something else before is no token any more.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
+from genai_processor.retry.seen import SeenNames
 from genai_processor.retry.verdict import Ended
 from genai_processor.spans.arguments import Arguments, same_form
 from genai_processor.spans.canonical import digest
@@ -164,9 +165,11 @@ class Scope:
         failures: When inferences and enclosing spans of the scope failed, end times in nanoseconds.
         failed_tools: Per tool, the first execution whose end is uncertain.
         traces: What is remembered of each trace of the scope.
+        forgot: Some of its ids were forgotten, so any id may have been seen.
+        size: About how many executions it holds.
     """
 
-    __slots__ = ("_limit", "_tools", "actions", "failed_tools", "failures", "ids", "traces")
+    __slots__ = ("_limit", "_tools", "actions", "failed_tools", "failures", "forgot", "ids", "size", "traces", "weight")
 
     def __init__(self, limit: int = 100_000) -> None:
         self._limit = limit
@@ -176,6 +179,8 @@ class Scope:
         self.failures: list[int] = []
         self.failed_tools: dict[str | None, Execution] = {}
         self.traces: OrderedDict[str, TraceMark] = OrderedDict()
+        self.forgot = False
+        self.size = self.weight = 0
 
     def action_before(self, execution: Execution) -> Action | None:
         """The earlier executions of the same action. Digests are computed only once there is something to compare."""
@@ -193,7 +198,7 @@ class Scope:
         """Whether a call id was seen here for another tool, or for other arguments: then it is no token for either."""
         first = self.ids.get(call_id)
         if first is None:
-            return False
+            return self.forgot
         if first.tool != tool:
             return True
         form = same_form(arguments)
@@ -201,9 +206,9 @@ class Scope:
 
     def add(self, execution: Execution, action: Action | None) -> None:
         """Remember an execution; `action` is what `action_before` gave for it."""
+        self.size += 1
         if execution.call_id is not None:
             self.ids.setdefault(execution.call_id, execution)
-            _bound(self.ids, self._limit)
         if execution.uncertain:
             self.failed_tools.setdefault(execution.tool, execution)
         if action is not None:
@@ -212,7 +217,16 @@ class Scope:
             self._tools[execution.tool] = execution
         elif execution.digest is not None:
             self.actions[execution.tool, execution.digest] = Action(execution)
-            _bound(self.actions, self._limit)
+        if self.size > self._limit:
+            self._shrink()
+
+    def _shrink(self) -> None:
+        """Forget the older half. Tools of which one call was seen go first: of the others, repetitions are known."""
+        for table in (self.ids, self.failed_tools, self._tools, self.actions):
+            for key in list(table)[: (len(table) + 1) // 2]:  # type: ignore[call-overload]
+                del table[key]  # type: ignore[attr-defined]
+        self.forgot = True
+        self.size = self._limit // 2
 
     def failed_at(self, end_ns: int) -> None:
         """Remember that an inference or an enclosing span failed."""
@@ -239,12 +253,15 @@ class History:
 
     Args:
         scopes: How many scopes are remembered.
-        executions: How many executions are remembered in each.
+        executions: How many executions are remembered in each, and about how many in all that were `weigh`ed.
+        evicted: Remembers the names of scopes that were dropped; without it, one that returns counts as new.
     """
 
-    def __init__(self, scopes: int = 20_000, executions: int = 100_000) -> None:
+    def __init__(self, scopes: int = 20_000, executions: int = 100_000, evicted: SeenNames | None = None) -> None:
         self._max_scopes = scopes
         self._max_executions = executions
+        self._evicted = evicted
+        self._weight = 0
         self._scopes: OrderedDict[str, Scope | Execution] = OrderedDict()
         self._schemas: OrderedDict[str, list[Any]] = OrderedDict()
 
@@ -254,7 +271,7 @@ class History:
             return False
         self._scopes[name] = execution
         if len(self._scopes) > self._max_scopes:
-            self._scopes.popitem(last=False)
+            self._evict()
         return True
 
     def scope(self, name: str) -> Scope:
@@ -266,16 +283,39 @@ class History:
         scope = self._scopes[name] = Scope(self._max_executions)
         if found is not None:
             scope.add(found, None)
-        _bound(self._scopes, self._max_scopes)
+        elif self._evicted is not None:
+            scope.forgot = name in self._evicted
+        if len(self._scopes) > self._max_scopes:
+            self._evict()
         return scope
+
+    def _evict(self) -> None:
+        name, scope = self._scopes.popitem(last=False)
+        if isinstance(scope, Scope):
+            self._weight -= scope.weight
+        if self._evicted is not None:
+            self._evicted.add(name)
+
+    def weigh(self, name: str) -> None:
+        """Count what a scope has grown by, and drop the scopes that were quiet for longest if it is too much in all."""
+        scope = self._scopes.get(name)
+        if isinstance(scope, Scope):
+            self._weight += scope.size - scope.weight
+            scope.weight = scope.size
+            while self._weight > self._max_executions and len(self._scopes) > 1:
+                self._evict()
 
     def means_otherwise(self, scope: str, call_id: str, tool: str | None, arguments: Arguments) -> bool:
         """As `Scope.means_otherwise`, for a scope by name."""
-        return scope in self._scopes and self.scope(scope).means_otherwise(call_id, tool, arguments)
+        if scope in self._scopes:
+            return self.scope(scope).means_otherwise(call_id, tool, arguments)
+        return self._evicted is not None and scope in self._evicted
 
     def forget(self, name: str) -> None:
         """Drop a scope that cannot come back (a trace that is closed and names no conversation)."""
-        self._scopes.pop(name, None)
+        scope = self._scopes.pop(name, None)
+        if isinstance(scope, Scope):
+            self._weight -= scope.weight
 
     def offer(self, schemas: Mapping[str, Any]) -> None:
         """Remember the schemas with which an agent was created: its runs, in other traces, may not repeat them."""

@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import bisect
+import functools
+from collections import Counter
 from typing import Any, NamedTuple
 
 from genai_processor.retry.nodes import Node
 from genai_processor.retry.policy import same_tool
 from genai_processor.retry.trace import Trace
 from genai_processor.spans.arguments import read_arguments, same_form
+from genai_processor.spans.canonical import digest
 from genai_processor.spans.read import named_call
 from genai_processor.spans.records import Operation, Proposal
 
@@ -38,7 +42,9 @@ class Turns:
         self._used: set[tuple[int, int]] = set()
         self._joined: dict[int, Joined | None] = {}
         self._by_id: dict[str, list[tuple[Node, int, Proposal]]] = {}
-        self._by_tool: dict[str, list[tuple[Node, int, Proposal]]] = {}
+        self._by_tool: dict[str, list[tuple[Node, int, Proposal]]] | None = None
+        self._by_form: dict[str, dict[bytes | None, list[tuple[Node, int, Proposal]]]] = {}
+        self._alike: dict[int, Counter[tuple[str | None, bytes | None]]] = {}
         self._forms: dict[int, bytes | None] = {}
 
     def rows(self) -> list[tuple[Node, int, Proposal]]:
@@ -54,7 +60,6 @@ class Turns:
             for row in self._rows:
                 if row[2].call_id is not None:
                     self._by_id.setdefault(row[2].call_id, []).append(row)
-                self._by_tool.setdefault(_last_part(row[2].tool), []).append(row)
         return self._rows
 
     def unused(self) -> list[tuple[Node, Proposal]]:
@@ -77,12 +82,11 @@ class Turns:
         ids = [wanted] if wanted else [view.call.call_id for view in call.views() if view.call and view.call.call_id]
         self.rows()
         for call_id in ids:
-            fitting = [
-                row for row in self._by_id.get(call_id or "", ()) if tool is None or same_tool(tool, row[2].tool)
-            ]
-            if fitting:
-                before = [row for row in fitting if row[0].when <= call.when]
-                return self._take(before[-1] if before else fitting[0], by_id=True, exact=exact)
+            rows = self._by_id.get(call_id or "", [])
+            until = bisect.bisect_right(rows, call.when, key=_turn_began)
+            for row in (*reversed(rows[:until]), *rows[until:]) if len(rows) > 1 else rows:
+                if tool is None or same_tool(tool, row[2].tool):
+                    return self._take(row, by_id=True, exact=exact)
         return None
 
     def _by_step(self, call: Node) -> Joined | None:
@@ -107,24 +111,39 @@ class Turns:
         """By tool and equal canonical arguments: the oldest unused proposal of the latest turn that fits."""
         if call.call is None or call.call.tool is None or not self.rows():
             return None
-        candidates = [
-            row
-            for row in self._by_tool.get(_last_part(call.call.tool), ())
-            if same_tool(call.call.tool, row[2].tool)
-            and row[0].when <= call.when
-            and (id(row[0]), row[1]) not in self._used
-        ]
-        if not candidates:
+        if not self._rows_for(_last_part(call.call.tool)):
             return None
         own = same_form(read_arguments(call.call.arguments, rendered=call.call.arguments_rendered))
         if own is None:
             return None
-        fitting = [row for row in candidates if self._form(row[2]) == own]
-        if not fitting:
-            return None
-        latest = fitting[-1][0]
-        first = next(row for row in fitting if row[0] is latest)
-        return self._take(first, by_id=False, exact=len(fitting) == 1)
+        rows = self._with_form(_last_part(call.call.tool)).get(own, [])
+        fitting: list[tuple[Node, int, Proposal]] = []
+        for index in range(bisect.bisect_right(rows, call.when, key=_turn_began) - 1, -1, -1):
+            row = rows[index]
+            if (id(row[0]), row[1]) in self._used:
+                del rows[index]
+            elif same_tool(call.call.tool, row[2].tool):
+                if fitting and row[0] is not fitting[0][0]:
+                    return self._take(fitting[-1], by_id=False, exact=False)
+                fitting.append(row)
+        return self._take(fitting[-1], by_id=False, exact=len(fitting) == 1) if fitting else None
+
+    def _rows_for(self, last_part: str) -> list[tuple[Node, int, Proposal]]:
+        """The proposals of the tools whose names end alike."""
+        if self._by_tool is None:
+            self._by_tool = {}
+            for row in self.rows():
+                self._by_tool.setdefault(_last_part(row[2].tool), []).append(row)
+        return self._by_tool.get(last_part, [])
+
+    def _with_form(self, last_part: str) -> dict[bytes | None, list[tuple[Node, int, Proposal]]]:
+        """The same, by the canonical form of their arguments."""
+        found = self._by_form.get(last_part)
+        if found is None:
+            found = self._by_form[last_part] = {}
+            for row in self._rows_for(last_part):
+                found.setdefault(self._form(row[2]), []).append(row)
+        return found
 
     def _form(self, proposal: Proposal) -> bytes | None:
         key = id(proposal)
@@ -132,17 +151,47 @@ class Turns:
             self._forms[key] = same_form(read_arguments(proposal.arguments))
         return self._forms[key]
 
+    def proposing(self, tool: str | None, call_id: str | None, start_ns: int, action: str | None) -> Joined | None:
+        """The latest proposal before a time that has the id, or without an id the tool and the digest of arguments."""
+        if call_id is not None:
+            self.rows()
+            fitting = [row for row in self._by_id.get(call_id, ()) if same_tool(tool, row[2].tool)]
+        else:
+            fitting = [
+                row
+                for row in self.rows()
+                if same_tool(tool, row[2].tool)
+                and action is not None
+                and (form := self._form(row[2])) is not None
+                and digest(form) == action
+            ]
+        before = [row for row in fitting if (row[0].span.start_ns or 0) <= start_ns]
+        return Joined(before[-1][0], before[-1][2], call_id is not None, True) if before else None
+
     def proposed_with(self, joined: Joined) -> int:
         """How many calls with the same tool and arguments the turn of a joined proposal proposed."""
         if joined.turn is None:
             return 1
+        proposals = joined.turn.proposals()
+        if len(proposals) < 2:
+            return 1
+        alike = self._alike.get(id(joined.turn))
+        if alike is None:
+            alike = Counter((proposal.tool, self._form(proposal)) for proposal in proposals)
+            alike.update(Counter((proposal.tool, _ANY) for proposal in proposals))
+            self._alike[id(joined.turn)] = alike
         form = self._form(joined.proposal)
-        same = [
-            p for p in joined.turn.proposals() if p.tool == joined.proposal.tool and (form is None or self._form(p) == form)
-        ]
-        return max(1, len(same))
+        return max(1, alike[joined.proposal.tool, _ANY if form is None else form])
 
 
+_ANY = b"any"  # no canonical form is this
+
+
+def _turn_began(row: tuple[Node, int, Proposal]) -> tuple[int, int]:
+    return row[0].when
+
+
+@functools.lru_cache(maxsize=1024)
 def _last_part(name: Any) -> str:
     """What two names of one tool share at the least."""
     text = str(name)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
@@ -31,6 +32,8 @@ class Links:
         """Remember up to `limit` ids."""
         self._limit = limit
         self._proposed: OrderedDict[str, list[_Proposed]] = OrderedDict()
+        self.escaped = False
+        """Some id looks different inside of JSON, so that it cannot be searched for."""
 
     def add(self, proposal: Proposal, scope: str) -> None:
         """Remember in which scope a call was proposed."""
@@ -39,6 +42,7 @@ class Links:
             return
         known = self._proposed.get(call_id)
         if known is None:
+            self.escaped = self.escaped or json.dumps(call_id) != f'"{call_id}"'
             self._proposed[call_id] = [_Proposed(proposal.tool, _short(proposal.arguments), scope)]
             if len(self._proposed) > self._limit:
                 self._proposed.popitem(last=False)

@@ -24,9 +24,11 @@ class Below:
     """A CLIENT or PRODUCER span outside GenAI and MCP transport: the body reached the outside."""
     MODEL: Final = 4
     """An inference or an agent: the body delegated."""
+    NESTED: Final = 8
+    """A tool call that came back, of which nothing more is kept (live only)."""
 
 
-BODY_RAN: Final = Below.OUTSIDE | Below.MODEL
+BODY_RAN: Final = Below.OUTSIDE | Below.MODEL | Below.NESTED
 _TRANSPORT = frozenset({"tools/list", "server/discover", "initialize", "ping"})
 
 

@@ -51,6 +51,9 @@ def started(call: Node, execution_of: Callable[[Node], Execution], paused: Calla
         if below & Below.MODEL:
             began = True
             evidence.append("an inference or agent below it")
+        if below & Below.NESTED:
+            outside = began = True
+            evidence.append("a nested tool call")
         end = view.span.end_ns
         if below and end is not None and latest > end:
             began = True

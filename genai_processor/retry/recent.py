@@ -42,6 +42,10 @@ class _Call(NamedTuple):
 _SUCCEEDED = _Call(Verdict(RetryVerdict.NO_RETRY_NEEDED, Reason.SUCCEEDED), ())
 
 
+_ONE_SUCCEEDED: Final = {0: _SUCCEEDED}
+_READ_ONLY: Final = Effect.READ_ONLY
+
+
 class RecentRuns:
     """The verdicts of the calls of recent traces. Bounded; what is forgotten is unknown, so not safe."""
 
@@ -50,8 +54,8 @@ class RecentRuns:
 
     def __init__(self) -> None:
         guard_with_lock(self)
-        self._runs: OrderedDict[str, dict[str, _Call]] = OrderedDict()
-        self._overfull: dict[str, None] = {}
+        self._runs: OrderedDict[int, dict[int, _Call]] = OrderedDict()
+        self._overfull: dict[int, None] = {}
 
     @classmethod
     def of_process(cls) -> RecentRuns:
@@ -60,27 +64,39 @@ class RecentRuns:
             cls._process = cls()
         return cls._process
 
-    def note(self, node: Node, verdict: Verdict, handled: BaseException | None) -> None:
+    def note(
+        self, node: Node, trace_id: int, span_id: int, verdict: Verdict, handled: BaseException | None
+    ) -> None:
         """Remember the verdict on a call; it replaces those on inner spans that show the same call."""
-        span = node.span
-        call = _SUCCEEDED
-        if verdict.reason is not Reason.SUCCEEDED:
-            call = _Call(verdict, tuple(_raised(node, handled)))
-        elif verdict.effect is Effect.READ_ONLY:
+        views = tuple(int(view.span.span_id, 16) for view in node.views()[1:])
+        self._put(trace_id, span_id, views, _Call(verdict, tuple(_raised(node, handled))))
+
+    def succeeded(self, trace_id: int, effect: Effect) -> None:
+        """Remember that some call of a trace came back, unless it changes nothing."""
+        if effect is _READ_ONLY:
             return
         with self._lock:
-            run = self._runs.get(span.trace_id)
+            run = self._runs.get(trace_id)
             if run is None:
-                run = self._runs[span.trace_id] = {}
-                while len(self._runs) > _MAX_RUNS:
+                self._runs[trace_id] = _ONE_SUCCEEDED  # most runs never hold more, and then share one table
+                if len(self._runs) > _MAX_RUNS:
                     self._overfull.pop(self._runs.popitem(last=False)[0], None)
-            for view in node.inner:
-                for inner in view.views():
-                    run.pop(inner.span.span_id, None)
+            elif run is not _ONE_SUCCEEDED:
+                run[0] = _SUCCEEDED
+
+    def _put(self, trace_id: int, span_id: int, views: tuple[int, ...], call: _Call) -> None:
+        with self._lock:
+            run = self._runs.get(trace_id)
+            if run is None or run is _ONE_SUCCEEDED:
+                run = self._runs[trace_id] = dict(run or ())
+                if len(self._runs) > _MAX_RUNS:
+                    self._overfull.pop(self._runs.popitem(last=False)[0], None)
+            for view in views:
+                run.pop(view, None)
             if len(run) < _MAX_CALLS:
-                run[span.span_id] = call
+                run[span_id] = call
             else:
-                self._overfull[span.trace_id] = None
+                self._overfull[trace_id] = None
 
     def verdicts(self, errors: Iterable[BaseException]) -> list[Verdict] | None:
         """The verdicts of every call of the runs in which one of the exceptions ended a call.

@@ -3,21 +3,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from genai_processor.retry.assess import AssessedCall, Assessor
-from genai_processor.retry.duplicates import DuplicateGroup, DuplicateKey, Repetition, repetition, retry_of
-from genai_processor.retry.history import Execution, History, Scope
+from genai_processor.retry.duplicates import DuplicateKey, Repetition, repetition, retry_of
+from genai_processor.retry.findings import DuplicateGroup, Finding, Findings, UnobservedCall
+from genai_processor.retry.history import Execution, History
+from genai_processor.retry.links import Links
 from genai_processor.retry.nodes import Node
 from genai_processor.retry.policy import Policy
+from genai_processor.retry.seen import SeenNames
 from genai_processor.retry.trace import Trace
-from genai_processor.retry.verdict import Ended, Execution as Executed
-from genai_processor.spans.arguments import read_arguments, same_form
-from genai_processor.spans.canonical import digest
+from genai_processor.retry.verdict import Ended, Execution as Executed, Reason, RetryVerdict
+from genai_processor.spans.arguments import Arguments, ArgumentsState
+from genai_processor.spans.messages import glance_at
 from genai_processor.spans.read import tools_on_offer
-from genai_processor.spans.records import Operation, Proposal, View
+from genai_processor.spans.records import Operation, Proposal, Result, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +35,6 @@ class SurveyedCall:
 
     call: AssessedCall
     repetition: Repetition | None
-
-
-@dataclass(frozen=True, slots=True)
-class UnobservedCall:
-    """A proposed call that no span shows to have run. It may have run all the same."""
-
-    trace_id: str
-    proposed_by: str
-    tool: str | None
-    call_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,25 +63,51 @@ _OUTPUT_TOKENS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class LateSpan:
+    """A span that was read after the call above it had been judged as one that never started, or only paused."""
+
+    trace_id: str
+    span_id: str
+    call_span_id: str
+
+
+_MAX_UNSTARTED = 50_000
+_SHORT = 512
+_NOTHING_READ: tuple[tuple[Proposal, ...], tuple[Result, ...]] = ((), ())
+
+
 class Survey:
     """Judges trace after trace and remembers, within bounds, what links them.
 
     Args:
         policy: What the user declared of tools.
-        history: What was seen before; a new one if not given.
     """
 
-    def __init__(self, policy: Policy, history: History | None = None) -> None:
+    def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._history = history or History()
-        self._groups: dict[Hashable, DuplicateGroup] = {}
-        self._unobserved: list[tuple[str, UnobservedCall]] = []
-        self._seen_ids: dict[tuple[str, str], None] = {}
+        self._history = History(evicted=SeenNames())
+        self._links = Links()
+        self._findings = Findings()
+        self._unstarted: OrderedDict[tuple[str, str], str] = OrderedDict()
 
-    def judge(self, trace: Trace) -> tuple[list[SurveyedCall], Usage]:
-        """Judge the calls of one trace, all of whose spans are there."""
+    def judge(
+        self, trace: Trace, file_of: Callable[[str], str] | None = None
+    ) -> tuple[list[SurveyedCall], Usage]:
+        """Judge the calls of one trace.
+
+        Args:
+            trace: The trace with all of its spans, or marked as partial.
+            file_of: From which file a span of it was read, if findings should tell.
+        """
         self._learn_schemas(trace)
-        scope = self._linked_scope(trace)
+        turns = trace.turns()
+        if not turns and not trace.calls():
+            return [], Usage(trace.trace_id, 0, 0, 0)
+        scope = self._linked_scope(trace, turns)
+        default = scope or trace.trace_id
+        if trace.partial:
+            self._history.scope(default).forgot = True
         assessor = Assessor(
             trace,
             self._policy,
@@ -96,79 +116,108 @@ class Survey:
             means_otherwise=self._history.means_otherwise,
         )
         calls = assessor.calls()
-        default = scope or trace.trace_id
-        self._note_failures(assessor, calls, default)
-        surveyed = [SurveyedCall(call, self._repetition(call, trace)) for call in calls]
-        self._note_unobserved(assessor, default)
-        self._mark_scopes(calls, trace)
-        if scope is None and all(call.scope != default for call in calls):
-            self._history.forget(default)
-        return surveyed, self._usage(trace, surveyed)
+        scopes = {call.scope: False for call in calls}
+        self._note_failures(trace, scopes)
+        surveyed = [SurveyedCall(call, self._repetition(call, file_of)) for call in calls]
+        self._note_unobserved(assessor, default, file_of)
+        self._mark_scopes(trace, calls, scopes)
+        return surveyed, _usage(trace, surveyed)
 
-    def duplicates(self) -> Iterator[DuplicateGroup]:
-        """The groups of repeated effects found so far."""
-        yield from self._groups.values()
+    def settled(self) -> Iterator[Finding]:
+        """The duplicates and unobserved calls that no later trace can change, each once."""
+        return self._findings.settled()
 
-    def unobserved(self) -> Iterator[UnobservedCall]:
-        """The proposed calls that no trace of their scope shows."""
-        for scope, call in self._unobserved:
-            if call.call_id is None or (scope, call.call_id) not in self._seen_ids:
-                yield call
+    def rest(self) -> Iterator[Finding]:
+        """All other duplicates and unobserved calls; afterwards, none is left."""
+        return self._findings.rest()
+
+    def belied(self, trace: Trace) -> Iterator[LateSpan]:
+        """The spans of a late part of a trace that speak against a verdict on an earlier part."""
+        if trace.partial and self._unstarted:
+            for node in trace.nodes:
+                span = node.span
+                if node.parent is None and span.parent_span_id is not None:
+                    call = self._unstarted.get((span.trace_id, span.parent_span_id))
+                    if call is not None:
+                        yield LateSpan(span.trace_id, span.span_id, call)
 
     # -- scope -----------------------------------------------------------------------------------------------------
 
     def _learn_schemas(self, trace: Trace) -> None:
         for node in trace.nodes:
-            if node.dialect is not None and node.span.attributes.get("gen_ai.operation.name") == "create_agent":
+            if node.operation is Operation.STEP and node.span.attributes.get("gen_ai.operation.name") == "create_agent":
+                assert node.dialect is not None
                 offered = tools_on_offer(node.span, node.dialect, trace.is_cut)
                 if offered is not None:
                     self._history.offer(offered.schemas)
 
-    def _linked_scope(self, trace: Trace) -> str | None:
+    def _linked_scope(self, trace: Trace, turns: list[Node]) -> str | None:
         """The scope of another trace whose proposal this trace's input repeats (a resumed run shares nothing else)."""
-        own: set[str | None] = set()
+        own = {proposal.call_id for turn in turns for proposal in turn.proposals()}
         found: str | None = None
-        turns = trace.turns()
         for turn in turns:
-            own.update(proposal.call_id for proposal in turn.proposals())
-        for turn in turns:
-            for echo in turn.consumed()[0]:
-                if found is None and echo.call_id not in own:
-                    found = self._history.proposing_scope(_proposal_key(echo))
-        default = found or trace.trace_id
-        for turn in turns:
-            scope = trace.conversation(turn) or default
-            for proposal in turn.proposals():
-                self._history.proposed(_proposal_key(proposal), scope)
+            if self._reads_of_others(turn, own) and found is None:
+                for echo in turn.consumed()[0]:
+                    if found is None and echo.call_id not in own:
+                        found = self._links.scope_of(echo)
+        if own:
+            for turn in turns:
+                proposals = turn.proposals()
+                if proposals:
+                    scope = trace.conversation(turn) or found or trace.trace_id
+                    for proposal in proposals:
+                        self._links.add(proposal, scope)
         return found
 
-    def _note_failures(self, assessor: Assessor, calls: list[AssessedCall], default: str) -> None:
+    def _reads_of_others(self, turn: Node, own: set[str | None]) -> bool:
+        """Whether what a turn read may name a call of another trace.
+
+        Most messages name none and tell of no failure. They are never parsed.
+        """
+        assert turn.dialect is not None
+        glance = glance_at(turn.span.attributes, turn.dialect.inputs, turn.span.events)
+        if glance is None:
+            return True
+        if not glance.failure:
+            turn._consumed = _NOTHING_READ
+        return self._links.escaped or any(self._links.knows(call_id) for call_id in glance.ids.difference(own))
+
+    def _note_failures(self, trace: Trace, scopes: Iterable[str]) -> None:
+        ends = [
+            node.span.end_ns
+            for node in trace.nodes
+            if node.call is None and node.dialect is not None and node.failed and node.span.end_ns is not None
+        ]
+        if ends:
+            for scope in scopes:
+                for end in ends:
+                    self._history.scope(scope).failed_at(end)
+
+    def _mark_scopes(self, trace: Trace, calls: list[AssessedCall], scopes: dict[str, bool]) -> None:
         if not calls:
             return
-        scopes = {call.scope for call in calls} or {default}
-        for node in assessor.trace.nodes:
-            if node.call is None and node.dialect is not None and node.failed and node.span.end_ns is not None:
-                for scope in scopes:
-                    self._history.scope(scope).failed_at(node.span.end_ns)
-
-    def _mark_scopes(self, calls: list[AssessedCall], trace: Trace) -> None:
-        spans = [node.span for node in trace.nodes]
-        start = min((span.start_ns or 0 for span in spans), default=0)
-        end = max((span.end_ns or 0 for span in spans), default=0)
-        for scope in {call.scope for call in calls}:
-            failed = any(c.facts.ended is not Ended.WELL for c in calls if c.scope == scope)
+        for call in calls:
+            if call.facts.ended is not Ended.WELL:
+                scopes[call.scope] = True
+        start = min([node.span.start_ns or 0 for node in trace.nodes])
+        end = max([node.span.end_ns or 0 for node in trace.nodes])
+        for scope, failed in scopes.items():
             self._history.scope(scope).mark(trace.trace_id, start, end, failed)
+            self._history.weigh(scope)
 
     # -- duplicates ------------------------------------------------------------------------------------------------
 
-    def _repetition(self, call: AssessedCall, trace: Trace) -> Repetition | None:
+    def _repetition(self, call: AssessedCall, file_of: Callable[[str], str] | None) -> Repetition | None:
         facts, span, record = call.facts, call.node.span, call.node.call
-        if facts.call_id is not None:
-            self._seen_ids[call.scope, facts.call_id] = None
         assert record is not None
-        self._sends(call)
+        origin = file_of(span.span_id) if file_of is not None else ""
+        self._findings.executed(call.scope, facts.call_id, span.span_id, origin)
+        self._note_unstarted(call)
+        if call.node.inner:
+            self._sends(call, origin)
         if facts.execution is Executed.NOT_STARTED or _no_effect(call) or facts.tool in record.dialect.framework_tools:
             return None
+        turn = call.joined.turn if call.joined is not None else None
         execution = Execution(
             span_id=span.span_id,
             trace_id=span.trace_id,
@@ -177,76 +226,98 @@ class Survey:
             start_ns=span.start_ns or 0,
             end_ns=span.end_ns or span.start_ns or 0,
             ended=facts.ended,
-            uncertain=facts.ended in (Ended.FAILED, Ended.UNKNOWN) or call.verdict.quarantined,
-            arguments=call.arguments,
-            turn=call.joined.turn.span.span_id if call.joined is not None and call.joined.turn is not None else None,
+            uncertain=facts.ended is Ended.FAILED or facts.ended is Ended.UNKNOWN or call.verdict.quarantined,
+            arguments=_slim(call.arguments),
+            turn=turn.span.span_id if turn is not None else None,
             proposed=call.proposed,
         )
+        if len(call.arguments.text or "") > _SHORT:
+            _ = execution.digest  # computed at once, so that the text need not be kept
         scope = self._history.scope(call.scope)
-        found = repetition(execution, facts.effect, scope) or self._linked(call, trace, scope)
-        if found is not None:
-            group = self._group(call.scope, found)
-            group.add(*found.members, span.span_id)
+        found = repetition(execution, facts.effect, scope) or _linked(call)
+        if found is None or found.first == span.span_id:
+            return None  # nothing, or this very span, read twice
+        self._findings.repeated(call.scope, found, span.span_id, origin)
         return found
 
-    def _linked(self, call: AssessedCall, trace: Trace, scope: Scope) -> Repetition | None:
-        for link in call.node.span.links:
-            if retry_of(link.attributes) or any(key.upper() == "RETRY_OF" for key in link.attributes):
-                return Repetition(link.span_id, DuplicateKey.LINK, call.facts.tool or "", False, 2)
-        return None
+    def _note_unstarted(self, call: AssessedCall) -> None:
+        verdict = call.verdict
+        if verdict.verdict is RetryVerdict.RETRYABLE_PRE_EXECUTION or verdict.reason is Reason.PAUSED:
+            for view in call.node.views():
+                self._unstarted[view.span.trace_id, view.span.span_id] = call.node.span.span_id
+            while len(self._unstarted) > _MAX_UNSTARTED:
+                self._unstarted.popitem(last=False)
 
-    def _group(self, scope: str, found: Repetition) -> DuplicateGroup:
-        key = (scope, found.first, found.suspected)
-        group = self._groups.get(key)
-        if group is None:
-            group = self._groups[key] = DuplicateGroup(found.first, found.key, found.value, found.suspected)
-        return group
-
-    def _sends(self, call: AssessedCall) -> None:
+    def _sends(self, call: AssessedCall, origin: str) -> None:
         """Several client requests under one call: the session may have sent it twice."""
-        clients = [
-            view
-            for view in call.node.views()
-            if view.call is not None
-            and view.call.view is View.MCP_CLIENT
-            and not (view.outer is not None and view.outer.call is not None and view.outer.call.view is View.MCP_CLIENT)
-        ]
+        clients = [view for view in call.node.views() if _is_request(view) and not _is_request(view.outer)]
         if len(clients) > 1:
-            first = clients[0].span.span_id
-            group = DuplicateGroup(first, DuplicateKey.SENDS, call.facts.tool or "", True)
+            group = DuplicateGroup(clients[0].span.span_id, DuplicateKey.SENDS, call.facts.tool or "", True, origin)
             group.add(*(view.span.span_id for view in clients))
-            self._groups[call.scope, first, DuplicateKey.SENDS] = group
+            self._findings.group(call.scope, group)
 
     # -- what no span shows ----------------------------------------------------------------------------------------
 
-    def _note_unobserved(self, assessor: Assessor, default: str) -> None:
-        seen: set[Hashable] = set()
+    def _note_unobserved(self, assessor: Assessor, default: str, file_of: Callable[[str], str] | None) -> None:
         for turn, proposal in assessor.turns.unused():
-            key: Hashable = proposal.call_id or (id(turn), id(proposal))
-            if key in seen:
-                continue
-            seen.add(key)
-            scope = assessor.trace.conversation(turn) or default
-            self._unobserved.append(
-                (scope, UnobservedCall(turn.span.trace_id, turn.span.span_id, proposal.tool, proposal.call_id))
+            span = turn.span
+            self._findings.unobserved(
+                assessor.trace.conversation(turn) or default,
+                UnobservedCall(
+                    span.trace_id,
+                    span.span_id,
+                    proposal.tool,
+                    proposal.call_id,
+                    file_of(span.span_id) if file_of is not None else "",
+                ),
             )
 
-    def _usage(self, trace: Trace, calls: list[SurveyedCall]) -> Usage:
-        inferences = [node for node in trace.nodes if node.operation is Operation.INFERENCE]
-        inner = {id(above) for node in inferences for above in node.ancestors()}
-        leaves = [node for node in inferences if id(node) not in inner]
-        again = {
-            id(call.call.joined.turn): call.call.joined.turn
-            for call in calls
-            if call.repetition is not None and not call.repetition.suspected
-            if call.call.joined is not None and call.call.joined.turn is not None
-        }
-        return Usage(
-            trace.trace_id,
-            sum(_tokens(node, _INPUT_TOKENS) for node in leaves),
-            sum(_tokens(node, _OUTPUT_TOKENS) for node in leaves),
-            sum(_tokens(node, _INPUT_TOKENS) for node in again.values()),
-        )
+
+def _usage(trace: Trace, calls: list[SurveyedCall]) -> Usage:
+    turns = trace.turns()
+    above = _above(turns)
+    leaves = [turn for turn in turns if id(turn) not in above]
+    again = {
+        id(call.call.joined.turn): call.call.joined.turn
+        for call in calls
+        if call.repetition is not None and not call.repetition.suspected
+        if call.call.joined is not None and call.call.joined.turn is not None
+    }
+    return Usage(
+        trace.trace_id,
+        sum([_tokens(turn, _INPUT_TOKENS) for turn in leaves]),
+        sum([_tokens(turn, _OUTPUT_TOKENS) for turn in leaves]),
+        sum([_tokens(turn, _INPUT_TOKENS) for turn in again.values()]),
+    )
+
+
+def _above(nodes: Iterable[Node]) -> set[int]:
+    """Whatever stands above some of the nodes."""
+    above: set[int] = set()
+    for node in nodes:
+        parent = node.parent
+        while parent is not None and id(parent) not in above:
+            above.add(id(parent))
+            parent = parent.parent
+    return above
+
+
+def _linked(call: AssessedCall) -> Repetition | None:
+    for link in call.node.span.links:
+        if retry_of(link.attributes) or any(key.upper() == "RETRY_OF" for key in link.attributes):
+            return Repetition(link.span_id, DuplicateKey.LINK, call.facts.tool or "", False, 2)
+    return None
+
+
+def _is_request(view: Node | None) -> bool:
+    return view is not None and view.call is not None and view.call.view is View.MCP_CLIENT
+
+
+def _slim(arguments: Arguments) -> Arguments | None:
+    """What is enough to compare arguments."""
+    if arguments.state is not ArgumentsState.COMPLETE:
+        return None
+    return arguments if arguments.text is None else arguments._replace(value=None)
 
 
 def _no_effect(call: AssessedCall) -> bool:
@@ -255,16 +326,9 @@ def _no_effect(call: AssessedCall) -> bool:
     return attributes.get("crewai.tool.from_cache") is True or attributes.get("gen_ai.tool.from_cache") is True
 
 
-def _proposal_key(proposal: Proposal) -> Hashable:
-    form = same_form(read_arguments(proposal.arguments))
-    return proposal.call_id, proposal.tool, digest(form) if form is not None else None
-
-
 def _tokens(node: Node, keys: tuple[str, ...]) -> int:
     for key in keys:
         value: Any = node.span.attributes.get(key)
         if isinstance(value, int) and not isinstance(value, bool):
             return value
     return 0
-
-

@@ -79,7 +79,9 @@ class _File(_Layer):
     def __init__(self, file: IO[bytes], size: int | None, on_progress: OnProgress | None) -> None:
         super().__init__()
         self._file = file
-        self._into = getattr(file, "readinto", None)
+        # What is there is enough: a pipe must not be waited for until it has filled a buffer.
+        self._into = getattr(file, "readinto1", None) or getattr(file, "readinto", None)
+        self._some = getattr(file, "read1", file.read)
         self._size = size
         self._read = 0
         self._on_progress = on_progress
@@ -90,7 +92,7 @@ class _File(_Layer):
         return self._counted(self._into, buffer) or 0  # straight into the buffer of whoever reads
 
     def _more(self) -> bytes:
-        return self._counted(self._file.read, CHUNK) or b""
+        return self._counted(self._some, CHUNK) or b""
 
     def _counted(self, read: Callable[[Any], Any], argument: Any) -> Any:
         """What `read` returns, bytes or their number; None if it fails."""

@@ -7,8 +7,9 @@ result. Nothing recurses, so nesting costs nothing but time.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from genai_processor.spans.records import Event, Proposal, Result
 from genai_processor.spans.values import quick_loads, text
@@ -132,26 +133,25 @@ def _tool_event(node: _Node) -> Result | None:
     return None
 
 
-_SHAPES: tuple[Callable[[_Node], Proposal | Result | None], ...] = (
-    _typed_call,  # GenAI parts, LangChain, Anthropic, OpenAI Responses
-    _typed_result,
-    _function,  # OpenAI Chat Completions, OpenInference
-    _tool_message,  # OpenAI, LangChain
-    _bedrock_call,
-    _bedrock_result,
-    _gemini_call,
-    _gemini_result,
-    _llama_index_call,
-    _vercel_call,
-    _vercel_result,
-    _plain_call,  # OpenLLMetry's flattened attributes
-    _called_back,  # AutoGen
-    _tool_event,
+_SHAPES: tuple[tuple[str, Callable[[_Node], Proposal | Result | None]], ...] = (
+    ("type", _typed_call),  # GenAI parts, LangChain, Anthropic, OpenAI Responses
+    ("type", _typed_result),
+    ("function", _function),  # OpenAI Chat Completions, OpenInference
+    ("tool_call_id", _tool_message),  # OpenAI, LangChain
+    ("toolUse", _bedrock_call),
+    ("toolResult", _bedrock_result),
+    ("function_call", _gemini_call),
+    ("functionCall", _gemini_call),
+    ("function_response", _gemini_result),
+    ("functionResponse", _gemini_result),
+    ("tool_name", _llama_index_call),
+    ("toolName", _vercel_call),
+    ("toolCallId", _vercel_result),
+    ("arguments", _plain_call),  # OpenLLMetry's flattened attributes
+    ("is_error", _called_back),  # AutoGen
+    ("event.name", _tool_event),
 )
-_HINTS = frozenset(
-    "type function tool_call_id toolUse toolResult function_call functionCall function_response functionResponse "
-    "tool_name toolName toolCallId name event.name call_id".split()
-)
+"""Each shape with a key that it cannot be without."""
 
 
 def walk(node: Any) -> Iterator[Proposal | Result]:
@@ -161,23 +161,30 @@ def walk(node: Any) -> Iterator[Proposal | Result]:
         if not stack:
             return
         node = stack.pop()
-        if isinstance(node, Mapping):
-            if not _HINTS.isdisjoint(node):
-                found = next(filter(None, (shape(node) for shape in _SHAPES)), None)
-                if found is not None:
+        kind = type(node)
+        if kind is dict or (kind not in _PLAIN and isinstance(node, Mapping)):
+            for key, shape in _SHAPES:
+                if key in node and (found := shape(node)) is not None:
                     yield found
-                    continue
-            stack.extend(item for item in reversed(list(node.values())) if isinstance(item, (Mapping, list, tuple)))
-        elif isinstance(node, (list, tuple)):
+                    break
+            else:
+                stack.extend([item for item in reversed(node.values()) if type(item) not in _PLAIN])
+        elif kind is list or isinstance(node, (list, tuple)):
             stack.extend(reversed(node))
+
+
+_PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 def nested(attributes: Mapping[str, Any], prefix: str) -> dict[str, Any] | None:
     """Fold flattened attributes (`prefix.0.message.role`) back into one structure; None if there are none."""
     root: dict[str, Any] = {}
+    dotted = prefix + "."
+    if dotted not in "\n".join(attributes):  # one search instead of one for each attribute
+        return None
     for key, value in attributes.items():
-        if key.startswith(prefix) and key[len(prefix) : len(prefix) + 1] == ".":
-            *path, leaf = key[len(prefix) + 1 :].split(".")
+        if key.startswith(dotted):
+            *path, leaf = key[len(dotted) :].split(".")
             level = root
             for part in path:
                 deeper = level.get(part)
@@ -193,16 +200,28 @@ _DETAILS = "gen_ai.client.inference.operation.details"
 
 
 def from_attributes(attributes: Mapping[str, Any], keys: Iterable[str]) -> Iterator[Any]:
-    """The parsed message structures under the given attribute keys; a trailing "." asks for flattened ones."""
+    """The parsed message structures under the given attribute keys; a trailing "." asks for flattened ones.
+
+    A text in which no call can be is passed over: most of what models say and read is such.
+    """
     for key in keys:
         if key[-1] == ".":
             folded = nested(attributes, key[:-1])
             if folded is not None:
                 yield folded
         elif (value := attributes.get(key)) is not None:
-            parsed = [quick_loads(item) for item in value] if isinstance(value, (list, tuple)) else quick_loads(value)
+            parsed: Any
+            if isinstance(value, (list, tuple)):
+                parsed = [quick_loads(item) for item in value]
+            else:
+                parsed = quick_loads(value) if _may_tell_of_calls(value) else None
             if parsed is not None:
                 yield parsed
+
+
+def _may_tell_of_calls(value: Any) -> bool:
+    """Whether a text has a word without which no shape is one."""
+    return not isinstance(value, str) or "tool" in value or "unction" in value or "arguments" in value or "call_id" in value
 
 
 def from_events(events: Iterable[Event], *, outputs: bool) -> Iterator[Any]:
@@ -222,3 +241,61 @@ def _loaded(value: Any) -> Any:
         parsed = quick_loads(value)
         return value if parsed is None else parsed
     return value
+
+
+class Glance(NamedTuple):
+    """What can be told of messages without parsing them.
+
+    Attributes:
+        ids: Every text that may be a call's id, and others.
+        failure: They may tell that a call failed.
+    """
+
+    ids: set[str]
+    failure: bool
+
+
+_ID = re.compile(r'd\\*"\s*:\s*\\*"([^"\\]*)')  # the value of whatever key ends in d, escaped or not
+
+
+def glance_at(attributes: Mapping[str, Any], keys: Iterable[str], events: Iterable[Event]) -> Glance | None:
+    """Look at messages without parsing them; None if they have to be.
+
+    Args:
+        attributes: A span's attributes.
+        keys: Where its messages are; a trailing "." asks for flattened ones.
+        events: The span's events.
+    """
+    texts: list[str] = []
+    ids: set[str] = set()
+    for key in keys:
+        if key[-1] == ".":
+            if key in "\n".join(attributes):
+                flat = {name: value for name, value in attributes.items() if name.startswith(key)}
+                if not _gather(flat, texts, ids):
+                    return None
+        elif (value := attributes.get(key)) is not None and not _gather({key: value}, texts, ids):
+            return None
+    for event in events:
+        if event.name.startswith("gen_ai.") and not _gather(event.attributes, texts, ids):
+            return None
+    failure = False
+    for text in texts:
+        failure = failure or "rror" in text
+        ids.update(_ID.findall(text))
+    return Glance(ids, failure)
+
+
+def _gather(attributes: Mapping[str, Any], texts: list[str], ids: set[str]) -> bool:
+    """Collect texts, and ids that are attributes of their own; False if something is no text."""
+    for key, value in attributes.items():
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if not isinstance(item, str):
+                if item is not None and not isinstance(item, (int, float)):
+                    return False
+                texts.append(key)  # is_error: True
+                continue
+            if key[-1:] == "d":
+                ids.add(item)
+            texts.append(item)
+    return True

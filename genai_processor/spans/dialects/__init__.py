@@ -101,4 +101,6 @@ def dialect_of(scope: str, attributes: Mapping[str, Any]) -> Dialect:
     found = _by_scope(scope)
     if found is not None:
         return found
-    return next((dialect for mark, dialect in _MARKS.items() if mark in attributes), _DEFAULT)
+    if _MARKS.keys().isdisjoint(attributes):
+        return _DEFAULT
+    return next(dialect for mark, dialect in _MARKS.items() if mark in attributes)
