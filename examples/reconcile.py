@@ -6,9 +6,8 @@ Run it: python examples/reconcile.py
 
 from opentelemetry.sdk.trace import TracerProvider
 
-from genai_processor import GenAISpanProcessor
+from genai_processor import GenAISpanProcessor, MemoryLedger, Resolution
 from genai_processor.errors import LedgerConflictError
-from genai_processor.ledger import MemoryLedger, Resolution
 
 ledger = MemoryLedger()
 provider = TracerProvider()

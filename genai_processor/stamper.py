@@ -79,8 +79,7 @@ class Stamper:
         self.ledger: Ledger = MemoryLedger() if ledger is None else ledger
         self.faults = Faults(totals)
         self.recorder: Recorder = recorder_for(self.ledger, self.faults)
-        self._on_start = judge.on_start
-        self._on_end = judge.on_end
+        self._judge = judge
         self._totals = totals
         self._events = Events(logger_provider) if settings.events else None
         self._stamp_digests = settings.stamp_digests
@@ -92,7 +91,7 @@ class Stamper:
         """Note that a span has begun. Raises no `Exception`."""
         try:
             if not EMITTING.on:
-                self._on_start(span, parent_context)
+                self._judge.on_start(span, parent_context)
         except Exception as error:  # noqa: BLE001 - telemetry must not hurt the application
             self.faults.count(Fault.WITNESS, "The beginning of a span could not be noted", error)
 
@@ -112,7 +111,7 @@ class Stamper:
             values = getattr(attributes, "_dict", attributes)
             if (values and _VERDICT in values) or EMITTING.on:
                 return span
-            judgement = self._on_end(span)
+            judgement = self._judge.on_end(span)
         except Exception as error:  # noqa: BLE001
             self.faults.count(Fault.WITNESS, "A span could not be judged; it is forwarded as it came", error)
             return span

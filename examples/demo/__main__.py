@@ -21,8 +21,8 @@ from pydantic_ai import Agent, InstrumentationSettings
 from examples.demo import agent as application
 from examples.demo.receiver import ReceivedSpan, Receiver
 from examples.demo.service import PaymentService
-from genai_processor import GenAISpanProcessor, is_safe_to_retry
-from genai_processor.ledger import Entry, MemoryLedger
+from genai_processor import GenAISpanProcessor, MemoryLedger, is_safe_to_retry
+from genai_processor.ledger import Entry
 
 COLOUR = "FORCE_COLOR" in os.environ or (sys.stdout.isatty() and "NO_COLOR" not in os.environ)
 RED, GREEN, BOLD = "31", "32", "1"

@@ -57,8 +57,8 @@ class Bounds(NamedTuple):
     traces: int = 1_000
     spans: int = 20_000
     size: int = 32 * 1024 * 1024
-    trace_spans: int = 50_000
-    trace_size: int = 32 * 1024 * 1024
+    trace_spans: int = 20_000
+    trace_size: int = 24 * 1024 * 1024
 
 
 _BOUNDS = Bounds()

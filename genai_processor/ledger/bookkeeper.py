@@ -28,13 +28,15 @@ class Bookkeeper(Changes):
             self.rejected += 1
             return None
         now = self._clock()
-        held: Held = self.shelf.note(seen, now, self._new_id) or self._place(seen, now)
+        held = self.shelf.note(seen, now, self._new_id) or self._place(seen, now)
         self.shelf.evict(now)
         return held
 
-    def _place(self, seen: Sighting, now: int) -> Entry:
-        """Join an entry that shares a key, or make one after all."""
+    def _place(self, seen: Sighting, now: int) -> Held | None:
+        """Join the entry that a sighting with a known key belongs to, or make one after all."""
         entry, released = place(seen, self.shelf)
+        if entry is None and released is None:
+            return self.shelf.note(seen, now, self._new_id, anyhow=True)
         if entry is None:
             return self._add(
                 seen,
@@ -152,7 +154,7 @@ class Bookkeeper(Changes):
 
     def undeliver(self, held: Entry) -> Entry:
         """Note that no model saw the result."""
-        entry = self._held(held)
+        entry = self._held(held, ran=False)
         if entry.state is not State.COMPLETED:
             return entry
         return self._move(entry, Event.UNDELIVERED, self._clock())

@@ -38,10 +38,17 @@ class Changes:
             )
         return entry
 
-    def _held(self, held: Entry) -> Entry:
-        """Return an entry as it is now; if it was evicted, the news of it at least makes its tool unknown."""
+    def _held(self, held: Entry, *, ran: bool = True) -> Entry:
+        """Return an entry as it is now; if it was evicted, the news of it at least makes its tool unknown.
+
+        Args:
+            held: The entry as it was granted.
+            ran: The news is that a body began or ended: then what it did is uncertain for the call around it, too.
+        """
         if self.shelf.get(held.entry_id) is None:
             self.shelf.forgotten.add_tool(held.scope, held.tool)
+            if ran:
+                self._tell_enclosing(held, self._clock())
         return self.must(held.entry_id)
 
     def _add(
@@ -102,8 +109,8 @@ class Changes:
                 "only quarantined and undelivered entries can be settled"
             )
         if state is entry.state:
-            changed = any(getattr(entry, name) != value for name, value in changes.items())
-            return self._update(entry, now, **changes) if changed else entry
+            changes = {name: value for name, value in changes.items() if getattr(entry, name) != value}
+            return self._update(entry, now, **changes) if changes else entry
         change = Change(now, entry.state, state, event.value, reason, who)
         changes["history"] = (*entry.history, change)[-_HISTORY:]
         if state is not State.CLAIMED:

@@ -14,7 +14,7 @@ from genai_processor.ledger.bookkeeper import Bookkeeper
 from genai_processor.ledger.entries import Entry, Resolution, State
 from genai_processor.ledger.forks import ForkSafeLock
 from genai_processor.ledger.ids import random_id
-from genai_processor.ledger.noted import entry_of, id_of
+from genai_processor.ledger.noted import entry_of, id_of, without_digest
 from genai_processor.ledger.paging import page_of
 from genai_processor.ledger.protocol import DEFAULT_PAGE, Page, Query, Stats
 from genai_processor.ledger.requests import Claim, Granted, Outcome, Refusal, Sighting
@@ -42,6 +42,7 @@ class MemoryLedger:
             new_id: Makes entry ids: random, never the same twice.
         """
         self._books = Bookkeeper(Bounds() if bounds is None else bounds, clock, new_id)
+        self._record = self._books.record  # bound once: see `note`
         self._shelf = self._books.shelf
         self._lock = ForkSafeLock()
 
@@ -66,12 +67,12 @@ class MemoryLedger:
 
     def record(self, sighting: Sighting) -> Entry | None:
         """See `Ledger.record`."""
-        held = self._lock.change_or_postpone(self._books.record, sighting)
+        held = self._lock.change_or_postpone(self._record, sighting)
         return None if held is None else entry_of(held)
 
     def note(self, sighting: Sighting) -> str | None:
         """Do what `record` does, and return the id of the entry only: of most entries there is no more yet."""
-        held = self._lock.change_or_postpone(self._books.record, sighting)
+        held = self._lock.change_or_postpone(self._record, sighting)
         return None if held is None else id_of(held)
 
     def set_digest(self, entry_id: str, digest: str) -> Entry | None:
@@ -132,8 +133,10 @@ class MemoryLedger:
     def by_action(self, scope: str, tool: str, digest: str | None) -> tuple[Entry, ...]:
         """See `Ledger.by_action`."""
         with self._lock:
-            shelf = self._shelf
-            return tuple(shelf.by_action(scope, tool, digest) if digest else shelf.without_digest(scope, tool))
+            if digest is not None:
+                return tuple(self._shelf.by_action(scope, tool, digest))
+            everything = self._shelf.everything()
+        return tuple(without_digest(everything, scope, tool))  # slow, so nobody waits for it
 
     def is_unknown(self, scope: str, tool: str) -> bool:
         """See `Ledger.is_unknown`."""

@@ -6,6 +6,7 @@ Nearly all calls are like that, and nobody ever looks at them, so their `Entry` 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from genai_processor.ledger.entries import Entry, State, new_entry
@@ -62,3 +63,10 @@ def created_ns(held: Held) -> int:
 def updated_ns(held: Held) -> int:
     """Return when the entry last changed."""
     return held[1] if isinstance(held, tuple) else held.updated_ns
+
+
+def without_digest(everything: Iterable[Held], scope: str, tool: str) -> list[Entry]:
+    """Return the entries of a tool whose arguments are not known, oldest first."""
+    calls = ((held, call_of(held)) for held in everything)
+    found = [held for held, call in calls if not call.digest and call.tool == tool and call.scope == scope]
+    return [entry_of(held) for held in sorted(found, key=created_ns)]

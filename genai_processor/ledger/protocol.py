@@ -120,7 +120,8 @@ class Ledger(Protocol):
             entry: As it was granted: its `attempt` is the token.
 
         Raises:
-            UnknownEntryError: It was evicted; its tool is unknown in its scope from now on.
+            UnknownEntryError: It was evicted; its tool is unknown in its scope from now on, and every enclosing claim
+                quarantined.
         """
         ...
 
@@ -151,7 +152,7 @@ class Ledger(Protocol):
 
         Raises:
             UnknownEntryError: It was evicted; unless it was `rejected` or `paused`, its tool is unknown in its scope
-                from now on.
+                from now on, and every enclosing claim quarantined.
         """
         ...
 

@@ -11,22 +11,23 @@ from typing import Final
 from genai_processor.ledger.entries import OPEN, Entry, State
 from genai_processor.ledger.forgotten import Forgotten
 from genai_processor.ledger.index import Index
-from genai_processor.ledger.noted import Held, call_of, created_ns, entry_of, updated_ns
+from genai_processor.ledger.noted import Held, created_ns, entry_of, updated_ns
 from genai_processor.ledger.requests import Claim, Sighting
 
 _DAY_NS: Final = 24 * 3600 * 10**9
-_ENTRY_BYTES: Final = 1100  # an entry without its strings, with its share of the indexes: measured, CPython 3.11
+_ENTRY_BYTES: Final = 1100  # an `Entry` without its strings, with its share of the indexes: measured, CPython 3.11
 _CHANGE_BYTES: Final = 120
-_SPARE: Final = 1024
+_SPARE: Final = 4096
+"""Of how many known entries one more is evicted than must be: with 20,000 of them, five go at every fifth call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """How much a ledger may hold before it evicts.
 
-    Entries whose end is known go first, those longest untouched before the others, and of a large ledger a thousandth
-    more than must, so that it does not evict with every call; entries that nobody has settled go last, no more of them
-    than must, and never for their age.
+    Entries whose end is known go first, those longest untouched before the others, and in a large ledger a few more
+    than must, so that not every call evicts one; entries that nobody has settled go last, no more of them than must,
+    and never for their age.
 
     Attributes:
         max_entries: How many entries; at least 1.
@@ -34,8 +35,7 @@ class Bounds:
         max_age_ns: After how long untouched an entry whose end is known goes, in nanoseconds.
         max_unknown_tools: How many (scope, tool) of evicted unsettled entries are kept apart before everything counts
             as unknown.
-        filter_bytes: Size of the filter that remembers the other evicted entries, in bytes; at least one
-            word of 8 bytes.
+        filter_bytes: Size of the filter that remembers the other evicted entries, in bytes; it has 8 at least.
     """
 
     max_entries: int = 20_000
@@ -58,8 +58,8 @@ class Bounds:
 class Shelf:
     """Entries by id, by call, by action, and in order of eviction; each look-up and each change in constant time.
 
-    Those that one sighting made and whose end is known are held as that sighting: see `genai_processor.ledger.noted`.
-    Whoever asks for them gets an `Entry`.
+    Those that one sighting made and whose end is known are held as that sighting (`genai_processor.ledger.noted`), and
+    count as large as an `Entry`, which they are for whoever asks.
     """
 
     def __init__(self, bounds: Bounds) -> None:
@@ -105,14 +105,9 @@ class Shelf:
         """Return the entries of an action, oldest first."""
         return [entry_of(held) for held in self.held_by_action(scope, tool, digest)]
 
-    def without_digest(self, scope: str, tool: str) -> list[Entry]:
-        """Return the entries of a tool whose action is not known, oldest first: the one look-up that is slow."""
-        found: list[Held] = []
-        for held in (*self._known.values(), *self._open.values()):
-            call = call_of(held)
-            if not call.digest and call.tool == tool and call.scope == scope:
-                found.append(held)
-        return [entry_of(held) for held in sorted(found, key=created_ns)]
+    def everything(self) -> list[Held]:
+        """Return all that is held."""
+        return [*self._known.values(), *self._open.values()]
 
     def open_entries(self) -> list[Entry]:
         """Return the entries that nobody has settled and whose end is not known."""
@@ -124,8 +119,7 @@ class Shelf:
             yield from self.by_call(claim.scope, claim.call_id)
         if claim.digest is not None:
             yield from self.by_action(claim.scope, claim.tool, claim.digest)
-        for held in self._all(self._open_by_tool.ids((claim.scope, claim.tool))):
-            yield entry_of(held)
+        yield from map(entry_of, self._all(self._open_by_tool.ids((claim.scope, claim.tool))))
         outer = self.get(claim.parent)
         seen: set[str] = set()
         while outer is not None and outer.entry_id not in seen:
@@ -133,15 +127,18 @@ class Shelf:
             seen.add(outer.entry_id)
             outer = self.get(outer.parent)
 
-    def note(self, seen: Sighting, now_ns: int, new_id: Callable[[], str]) -> Held | None:
-        """Make and add the entry of a sighting if no other one has a key of it; else do nothing, and return None.
+    def note(self, seen: Sighting, now_ns: int, new_id: Callable[[], str], *, anyhow: bool = False) -> Held | None:
+        """Make and add the entry of a sighting, last in the order of eviction.
 
         This is what happens at the end of nearly every call, hence written for speed.
+
+        Returns:
+            The entry; None, and nothing is done, if it shares a key with another one: do that only if told `anyhow`.
         """
         scope, tool, state, call_id, digest, turn, named, _, reason, _, _, _ = seen
         call = (scope, call_id) if call_id else None
         action = (scope, tool, digest) if digest else None
-        if named is not None or call in self._by_call or action in self._by_action:
+        if not anyhow and (named is not None or call in self._by_call or action in self._by_action):
             return None
         entry_id = new_id()
         size = _size_of(scope, tool, call_id, digest, turn, reason)
@@ -151,10 +148,13 @@ class Shelf:
             self.add(entry)
             return entry
         self._known[entry_id] = noted
-        if call is not None:
-            self._by_call[call] = entry_id
-        if action is not None:
-            self._by_action[action] = entry_id
+        if anyhow:
+            self._list(entry_id, call, action)
+        else:
+            if call is not None:
+                self._by_call[call] = entry_id
+            if action is not None:
+                self._by_action[action] = entry_id
         self.counts[state] += 1
         self.bytes += size
         return noted
@@ -167,10 +167,11 @@ class Shelf:
             self._open_by_tool.add((entry.scope, entry.tool), entry_id)
         else:
             self._known[entry_id] = entry
-        if entry.call_id is not None:
-            self._by_call.add((entry.scope, entry.call_id), entry_id)
-        if entry.digest is not None:
-            self._by_action.add((entry.scope, entry.tool, entry.digest), entry_id)
+        self._list(
+            entry_id,
+            None if entry.call_id is None else (entry.scope, entry.call_id),
+            None if entry.digest is None else (entry.scope, entry.tool, entry.digest),
+        )
         self.counts[entry.state] += 1
         self.bytes += _size(entry)
 
@@ -235,6 +236,12 @@ class Shelf:
         else:
             del self._known[entry_id]
         self._unlist(entry_id, scope, tool, entry.state, entry.call_id, entry.digest, _size(entry))
+
+    def _list(self, entry_id: str, call: tuple[str, str] | None, action: tuple[str, str, str] | None) -> None:
+        if call is not None:
+            self._by_call.add(call, entry_id)
+        if action is not None:
+            self._by_action.add(action, entry_id)
 
     def _unlist(
         self, entry_id: str, scope: str, tool: str, state: State, call_id: str | None, digest: str | None, size: int

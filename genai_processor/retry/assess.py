@@ -24,15 +24,14 @@ from genai_processor.retry.verdict import (
     Verdict,
     classify,
 )
-from genai_processor.spans.canonical import digest
 from genai_processor.spans.arguments import (
     CUT,
     WITHHELD,
     Arguments,
     ArgumentsState,
+    fingerprint,
     needs_nothing,
     read_arguments,
-    same_form,
 )
 
 
@@ -89,8 +88,7 @@ class AssessedCall:
     @property
     def digest(self) -> str | None:
         """SHA-256 of the canonical arguments, or None where they are not whole."""
-        form = same_form(self.arguments)
-        return digest(form) if form is not None else None
+        return fingerprint(self.arguments)
 
     @property
     def executed(self) -> bool:
@@ -272,7 +270,7 @@ class Assessor:
             if call_id is None or source is not CallIdSource.SPAN or call.call is None:
                 continue
             scope = self.scope_of(call)
-            form = same_form(self.arguments_of(call)[0])
+            form = fingerprint(self.arguments_of(call)[0])
             if form is not None:
                 meanings.setdefault((scope, call_id), set()).add((call.call.tool, form))
         return {key for key, found in meanings.items() if len(found) > 1}

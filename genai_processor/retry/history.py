@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 from genai_processor.retry.seen import SeenNames
 from genai_processor.retry.verdict import Ended
-from genai_processor.spans.arguments import Arguments, same_form
-from genai_processor.spans.canonical import digest
+from genai_processor.spans.arguments import Arguments, fingerprint
 
 _INDEX_LIKE = re.compile(r"(?:[A-Za-z]+[_-]?)*\d{1,4}(?:[_-]\d{1,4})*")
 
@@ -89,8 +88,7 @@ class Execution:
     def digest(self) -> str | None:
         """SHA-256 of the canonical arguments, or None where they are not whole."""
         if self._arguments is not None:
-            form = same_form(self._arguments() if callable(self._arguments) else self._arguments)
-            self._digest = digest(form) if form is not None else None
+            self._digest = fingerprint(self._arguments() if callable(self._arguments) else self._arguments)
             self._arguments = None
         return self._digest
 
@@ -201,8 +199,8 @@ class Scope:
             return self.forgot
         if first.tool != tool:
             return True
-        form = same_form(arguments)
-        return form is not None and first.digest is not None and first.digest != digest(form)
+        own = fingerprint(arguments)
+        return own is not None and first.digest is not None and first.digest != own
 
     def add(self, execution: Execution, action: Action | None) -> None:
         """Remember an execution; `action` is what `action_before` gave for it."""

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from genai_processor.retry.nodes import Node
 from genai_processor.retry.policy import same_tool
 from genai_processor.retry.trace import Trace
-from genai_processor.spans.arguments import read_arguments, same_form
-from genai_processor.spans.canonical import digest
+from genai_processor.spans.arguments import fingerprint, read_arguments
 from genai_processor.spans.read import named_call
 from genai_processor.spans.records import Operation, Proposal
 
@@ -43,9 +42,9 @@ class Turns:
         self._joined: dict[int, Joined | None] = {}
         self._by_id: dict[str, list[tuple[Node, int, Proposal]]] = {}
         self._by_tool: dict[str, list[tuple[Node, int, Proposal]]] | None = None
-        self._by_form: dict[str, dict[bytes | None, list[tuple[Node, int, Proposal]]]] = {}
-        self._alike: dict[int, Counter[tuple[str | None, bytes | None]]] = {}
-        self._forms: dict[int, bytes | None] = {}
+        self._by_form: dict[str, dict[str | None, list[tuple[Node, int, Proposal]]]] = {}
+        self._alike: dict[int, Counter[tuple[str | None, str | None]]] = {}
+        self._forms: dict[int, str | None] = {}
 
     def rows(self) -> list[tuple[Node, int, Proposal]]:
         """Every proposal as `(turn, position, proposal)`, by start of its turn; two reports of one response are one."""
@@ -113,7 +112,7 @@ class Turns:
             return None
         if not self._rows_for(_last_part(call.call.tool)):
             return None
-        own = same_form(read_arguments(call.call.arguments, rendered=call.call.arguments_rendered))
+        own = fingerprint(read_arguments(call.call.arguments, rendered=call.call.arguments_rendered))
         if own is None:
             return None
         rows = self._with_form(_last_part(call.call.tool)).get(own, [])
@@ -136,7 +135,7 @@ class Turns:
                 self._by_tool.setdefault(_last_part(row[2].tool), []).append(row)
         return self._by_tool.get(last_part, [])
 
-    def _with_form(self, last_part: str) -> dict[bytes | None, list[tuple[Node, int, Proposal]]]:
+    def _with_form(self, last_part: str) -> dict[str | None, list[tuple[Node, int, Proposal]]]:
         """The same, by the canonical form of their arguments."""
         found = self._by_form.get(last_part)
         if found is None:
@@ -145,10 +144,10 @@ class Turns:
                 found.setdefault(self._form(row[2]), []).append(row)
         return found
 
-    def _form(self, proposal: Proposal) -> bytes | None:
+    def _form(self, proposal: Proposal) -> str | None:
         key = id(proposal)
         if key not in self._forms:
-            self._forms[key] = same_form(read_arguments(proposal.arguments))
+            self._forms[key] = fingerprint(read_arguments(proposal.arguments))
         return self._forms[key]
 
     def proposing(self, tool: str | None, call_id: str | None, start_ns: int, action: str | None) -> Joined | None:
@@ -162,8 +161,7 @@ class Turns:
                 for row in self.rows()
                 if same_tool(tool, row[2].tool)
                 and action is not None
-                and (form := self._form(row[2])) is not None
-                and digest(form) == action
+                and self._form(row[2]) == action
             ]
         before = [row for row in fitting if (row[0].span.start_ns or 0) <= start_ns]
         return Joined(before[-1][0], before[-1][2], call_id is not None, True) if before else None

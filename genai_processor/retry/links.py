@@ -8,8 +8,7 @@ from collections import OrderedDict
 from typing import Any, NamedTuple
 
 from genai_processor.retry.history import index_like
-from genai_processor.spans.arguments import read_arguments, same_form
-from genai_processor.spans.canonical import digest
+from genai_processor.spans.arguments import fingerprint, read_arguments
 from genai_processor.spans.records import Proposal
 
 _SHORT = 1_024
@@ -90,5 +89,4 @@ def _digest(arguments: str | None) -> str | None:
 
 
 def _of(arguments: Any) -> str | None:
-    form = same_form(read_arguments(arguments))
-    return digest(form) if form is not None else None
+    return fingerprint(read_arguments(arguments))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from genai_processor.retry.joins import Joined
@@ -80,7 +80,13 @@ class Offers:
     @property
     def served(self) -> list[ToolList]:
         """The server's own list, where the trace shows one session only: another server's list proves nothing."""
-        sessions = [
+        sessions = self._trace.once("sessions", self._sessions)
+        if len(sessions) == 1 and sessions[0].span.parent_span_id == self._call.span.parent_span_id:
+            return list(self._listed())
+        return []
+
+    def _sessions(self) -> list[Node]:
+        return [
             node
             for node in self._trace.nodes
             if node.operation is Operation.MCP
@@ -88,13 +94,13 @@ class Offers:
             and ("initialize" in node.span.name or "server/discover" in node.span.name)
             and node.span.kind != SpanKind.SERVER
         ]
-        if len(sessions) == 1 and sessions[0].span.parent_span_id == self._call.span.parent_span_id:
-            return list(self._listed())
-        return []
 
     def mention(self, tool: str) -> bool:
         """Whether any list of the trace has the name in it, as plain text. Cheaper than reading the list."""
-        return any(node.mentions(tool) for node in self._trace.nodes if node.operation in _OFFERING)
+        return self._trace.once(
+            ("mentions", tool),
+            lambda: any(node.mentions(tool) for node in self._trace.nodes if node.operation in _OFFERING),
+        )
 
     def _find(self) -> Iterator[ToolList]:
         if len(self._trace.nodes) == 1:
@@ -106,12 +112,15 @@ class Offers:
                 yield found
                 return
         agent = next((node for node in self._call.ancestors() if node.operation is Operation.AGENT), None)
-        for node in (agent, *self._near(agent)):
-            found = self._offered(node) if node is not None else None
-            if found is not None:
-                yield found
+        key = ("offered near", id(agent), self._call.span.parent_span_id if agent is None else None)
+        yield from self._trace.once(key, lambda: self._distinct((agent, *self._near(agent))))
         if self._call.call is not None and self._call.call.view is not View.FRAMEWORK:
             yield from self._listed()
+
+    def _distinct(self, nodes: Iterable[Node | None]) -> list[ToolList]:
+        """What the spans say was on offer, each list once: an agent's inferences mostly repeat one."""
+        offered = [self._offered(node) for node in nodes if node is not None]
+        return list({id(found): found for found in offered if found is not None}.values())
 
     def _near(self, agent: Node | None) -> Iterator[Node]:
         """The inferences of an agent; while it is still open, those beside the call."""
@@ -127,7 +136,10 @@ class Offers:
             if node.operation not in (Operation.AGENT, Operation.TOOL):
                 stack.extend(node.children)
 
-    def _listed(self) -> Iterator[ToolList]:
+    def _listed(self) -> list[ToolList]:
+        return self._trace.once("listed", lambda: list(self._find_listed()))
+
+    def _find_listed(self) -> Iterator[ToolList]:
         for node in self._trace.nodes:
             if node.operation is Operation.MCP and "tools/list" in node.span.name:
                 found = self._offered(node)

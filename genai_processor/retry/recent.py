@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from genai_processor.retry.locks import guard_with_lock
@@ -98,6 +98,13 @@ class RecentRuns:
             else:
                 self._overfull[trace_id] = None
 
+    def _where(self, matches: Callable[[Raised, Raised], bool], wanted: list[Raised]) -> list[int]:
+        return [
+            trace_id
+            for trace_id, run in self._runs.items()
+            if any(matches(have, want) for call in run.values() for have in call.raised for want in wanted)
+        ]
+
     def verdicts(self, errors: Iterable[BaseException]) -> list[Verdict] | None:
         """The verdicts of every call of the runs in which one of the exceptions ended a call.
 
@@ -106,11 +113,8 @@ class RecentRuns:
         """
         wanted = [_described(error) for error in errors]
         with self._lock:
-            found = [
-                trace_id
-                for trace_id, run in self._runs.items()
-                if any(_matches(have, want) for call in run.values() for have in call.raised for want in wanted)
-            ]
+            # The very exception tells the run; a type and a text, which many runs may share, only where nothing better is.
+            found = self._where(_is_same, wanted) or self._where(_looks_same, wanted)
             if not found or any(trace_id in self._overfull for trace_id in found):
                 return None
             return [call.verdict for trace_id in found for call in self._runs[trace_id].values()]
@@ -145,9 +149,9 @@ def _described(error: BaseException) -> Raised:
     return Raised(id(error), type(error).__name__, message or None)
 
 
-def _matches(have: Raised, want: Raised) -> bool:
-    if have.type_name != want.type_name:
-        return False
-    if have.identity is not None:
-        return have.identity == want.identity and have.message == want.message
-    return have.message is not None and have.message == want.message
+def _is_same(have: Raised, want: Raised) -> bool:
+    return have.identity == want.identity and have.type_name == want.type_name and have.message == want.message
+
+
+def _looks_same(have: Raised, want: Raised) -> bool:
+    return have.type_name == want.type_name and have.message is not None and have.message == want.message

@@ -70,16 +70,23 @@ class Trace:
     def _bottom_up(self) -> Iterator[Node]:
         """Tool spans and what stands below them, children before parents, as far as they have children.
 
-        Nothing else passes anything up that somebody asks for. Without recursion; spans in a parent cycle are left out.
+        Nothing else passes anything up that somebody asks for. Without recursion; spans in a parent cycle are left out. No
+        run nests a thousand deep; where spans do, the tree is cut, because every call walks up to its root.
         """
         order: list[Node] = []
-        stack = [(node, False) for node in self.nodes if node.parent is None and node.children]
+        stack = [(node, False, 1) for node in self.nodes if node.parent is None and node.children]
         while stack:
-            node, below = stack.pop()
+            node, below, depth = stack.pop()
+            if depth > _MAX_DEPTH and node.parent is not None:
+                node.parent.children.remove(node)
+                node.parent = None
+                self.partial = True
+                stack.append((node, False, 1))
+                continue
             below = below or node.operation is Operation.TOOL
             if below:
                 order.append(node)
-            stack.extend([(child, below) for child in node.children if child.children])
+            stack.extend([(child, below, depth + 1) for child in node.children if child.children])
         return reversed(order)
 
     def calls(self) -> list[Node]:
@@ -201,6 +208,7 @@ class Trace:
 
 _T = TypeVar("_T")
 _MAX_CLIENTS = 1_000
+_MAX_DEPTH = 1_000
 
 
 def _when(node: Node) -> tuple[int, int]:

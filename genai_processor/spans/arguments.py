@@ -8,12 +8,13 @@ proves nothing by itself: some runtimes repair such arguments and run (VERDICT, 
 from __future__ import annotations
 
 import enum
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from genai_processor.spans import values
-from genai_processor.spans.canonical import canonical, canonical_text
+from genai_processor.spans.canonical import canonical, canonical_text, digest
 
 
 class ArgumentsState(enum.StrEnum):
@@ -121,13 +122,23 @@ def _unparsable(raw: str, stripped: str, rendered: bool, is_cut: Callable[[str],
     return _MERGED if error.startswith("Extra data") else _BROKEN
 
 
-def same_form(arguments: Arguments) -> bytes | None:
-    """The canonical form of complete arguments, or None: what is not whole cannot be compared."""
+def fingerprint(arguments: Arguments) -> str | None:
+    """SHA-256 (hex) of the canonical form of complete arguments, or None: what is not whole cannot be compared."""
     if arguments.state is not ArgumentsState.COMPLETE:
         return None
-    if arguments.text is not None:
-        return canonical_text(arguments.text)
-    return canonical(arguments.value)
+    text = arguments.text
+    if text is None:
+        return digest(canonical(arguments.value))
+    return _recent_fingerprint(text) if len(text) <= _SMALL else digest(canonical_text(text))
+
+
+_SMALL = 65_536
+
+
+@functools.lru_cache(maxsize=32)
+def _recent_fingerprint(text: str) -> str:
+    """One call's arguments are asked for by its verdict, its ledger entry and the search for duplicates."""
+    return digest(canonical_text(text))
 
 
 def violations(value: Any, schema: Any) -> frozenset[Violation]:

@@ -29,6 +29,8 @@ def _number(text: str) -> orjson.Fragment:
     value = float(text)
     if value.is_integer() and abs(value) < _EXACT_INTEGER:
         return orjson.Fragment(str(int(value)))
+    if 1e-4 <= abs(value) < 1e16:  # here Python's shortest form is ECMAScript's, which the RFC asks for
+        return orjson.Fragment(repr(value))
     return orjson.Fragment(rfc8785.dumps(value))
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -35,25 +36,39 @@ def tool_list(
         dropped: The span lost attributes.
         is_cut: Tells whether telemetry shortened a text; JSON that parses is whole, so only bare names are asked about.
     """
-    schemas: dict[str, Any] = {}
-    seen, whole = False, not dropped
+    values: list[tuple[str, Any]] = []
     for key in keys:
         if key[-1] == ".":
-            value: Any = nested(attributes, key[:-1])
-            value = list(value.values()) if value else None
-            whole = whole and not any(is_cut(name) for name in _bare_names(value or ()))
-        else:
-            value = attributes.get(key)
-        if value is None:
-            continue
-        seen = True
+            folded = nested(attributes, key[:-1])
+            if folded:
+                values.append((key, list(folded.values())))
+        elif (value := attributes.get(key)) is not None:
+            values.append((key, value))
+    if not values:
+        return None
+    if len(values) == 1 and not dropped and type(text := values[0][1]) is str and text[:1] in ("{", "["):
+        return _from_text(text)
+    schemas: dict[str, Any] = {}
+    whole = not dropped
+    for key, value in values:
+        if key[-1] == ".":
+            whole = whole and not any(is_cut(name) for name in _bare_names(value))
         for item in value if isinstance(value, (list, tuple)) else [value]:
             parsed = quick_loads(item) if isinstance(item, str) and item[:1] in ("{", "[") else item
             if parsed is None or (isinstance(parsed, str) and is_cut(parsed)):
                 whole = False
             else:
                 whole = _collect(parsed, schemas) and whole
-    return ToolList(schemas, whole and bool(schemas)) if seen else None
+    return ToolList(schemas, whole and bool(schemas))
+
+
+@functools.lru_cache(maxsize=64)
+def _from_text(text: str) -> ToolList:
+    """The tools in one JSON text: an agent's spans repeat it word for word, so it is read once."""
+    schemas: dict[str, Any] = {}
+    parsed = quick_loads(text)
+    whole = parsed is not None and _collect(parsed, schemas)
+    return ToolList(schemas, whole and bool(schemas))
 
 
 def _bare_names(tools: Iterable[Any]) -> Iterable[str]:

@@ -19,6 +19,7 @@ from genai_processor.ledger import (
     State,
     open_ledger,
 )
+from genai_processor.ledger.forgotten import Forgotten
 
 Maker = Callable[..., MemoryLedger]
 
@@ -102,6 +103,46 @@ def test_an_entry_larger_than_all_room_is_unknown_at_once(new_ledger: Maker) -> 
     assert ledger.is_unknown("s", "refund")
     with pytest.raises(UnknownEntryError):
         ledger.finish(granted.entry, Outcome.RETURNED)
+
+
+def test_late_news_of_an_evicted_call_reaches_the_call_around_it(new_ledger: Maker) -> None:
+    ledger = new_ledger(max_entries=3)
+    outer = ledger.claim(Claim("s", "refund"))
+    assert isinstance(outer, Granted)
+    inner = ledger.claim(Claim("s", "mail", parent=outer.entry.entry_id))
+    assert isinstance(inner, Granted)
+    ledger.finish(inner.entry, Outcome.REJECTED)
+    for number in range(2):
+        record(ledger, State.COMPLETED, f"c{number}x", tool="other")
+    with pytest.raises(UnknownEntryError):
+        ledger.undeliver(inner.entry)
+    assert not ledger.pending().entries
+    with pytest.raises(UnknownEntryError):
+        ledger.start(inner.entry)
+    assert [(e.tool, e.reason) for e in ledger.pending().entries] == [("refund", "nested_uncertain")]
+    assert refusal(ledger, Claim("s", "refund")) is RefusalReason.ACTION_QUARANTINED
+
+
+def test_a_large_ledger_makes_a_little_more_room_than_it_must_but_never_by_what_waits(new_ledger: Maker) -> None:
+    ledger = new_ledger(max_entries=8192)
+    for number in range(8192):
+        record(ledger, State.COMPLETED, f"c{number}x")
+    assert ledger.stats().entries == 8192
+    record(ledger, State.COMPLETED, "one more")
+    assert (ledger.stats().entries, ledger.stats().evicted) == (8190, 3)
+    for number in range(8193):
+        record(ledger, State.QUARANTINED, f"q{number}x")
+        assert ledger.stats().entries <= 8192
+    assert (ledger.stats().entries, ledger.stats().evicted_open) == (8192, 1)
+
+
+def test_the_filter_forgets_nothing_and_errs_as_seldom_as_it_says() -> None:
+    forgotten = Forgotten(max_tools=1, filter_bytes=2**21 // 32)
+    for number in range(1_000_000 // 32):
+        forgotten.add_call("s", "refund", f"known{number}x", None, None)
+    assert all(forgotten.call(Claim("s", "refund", call_id=f"known{n}x")) for n in range(0, 31_250, 10))
+    errors = sum(forgotten.call(Claim("s", "refund", call_id=f"new{n}x")) for n in range(20_000))
+    assert errors <= 20_000 * 0.003
 
 
 def test_nothing_is_left_behind_by_what_was_evicted(new_ledger: Maker) -> None:

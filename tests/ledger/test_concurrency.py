@@ -128,6 +128,26 @@ def test_the_end_of_a_claim_in_a_finalizer_is_noted_afterwards_and_a_new_claim_i
     assert entry.state is State.QUARANTINED
 
 
+def test_what_was_postponed_is_noted_by_its_id_only_and_may_be_interrupted() -> None:
+    clock = Interrupting()
+    ledger = MemoryLedger(clock=clock)
+    answers: list[object] = []
+
+    def finalizer() -> None:
+        answers.append(ledger.note(Sighting("s", "mail", State.COMPLETED, call_id="inner")))
+        clock.finalizer = interrupt
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    clock.finalizer = finalizer
+    with pytest.raises(KeyboardInterrupt):
+        ledger.note(Sighting("s", "refund", State.COMPLETED, call_id="outer"))
+    assert answers == [None]
+    assert ledger.by_call("s", "outer")
+    assert ledger.note(Sighting("s", "refund", State.COMPLETED, call_id="later")) is not None
+
+
 def test_a_ledger_is_collected_although_forks_know_it() -> None:
     ledger = MemoryLedger()
     gone = weakref.ref(ledger._lock)

@@ -86,10 +86,10 @@ class AgainstANaiveLedger(RuleBasedStateMachine):
     def wait(self, seconds: int) -> None:
         self.now += seconds
 
-    @rule(target=entries, seen=sightings)
-    def record(self, seen: Sighting) -> Any:
+    @rule(target=entries, seen=sightings, unseen=st.booleans())
+    def record(self, seen: Sighting, unseen: bool) -> Any:
         before = {entry.entry_id: entry for entry in self.all()}
-        entry = self.ledger.record(seen)
+        entry = self.ledger.get(self.ledger.note(seen) or "") if unseen else self.ledger.record(seen)
         assert entry is not None
         if entry.entry_id in before:
             old = before[entry.entry_id]

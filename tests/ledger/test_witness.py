@@ -155,6 +155,7 @@ ODD: list[Any] = [
     {"digest": b"d"},
     {"turn": 1},
     {"entry_id": {}},
+    {"reason": 7},
 ]
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from conftest import FAILED, Keeping, fail_tool, tags
 from opentelemetry import trace
 from opentelemetry.sdk.trace import (
     ConcurrentMultiSpanProcessor,
@@ -16,6 +15,7 @@ from opentelemetry.sdk.trace import (
     TracerProvider,
 )
 from opentelemetry.trace import Status, StatusCode
+from support.live import FAILED, Keeping, fail_tool, tags
 
 from genai_processor.instrumentor import GenAIProcessorInstrumentor
 from genai_processor.processor import GenAISpanProcessor

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import FAILED, Keeping, fail_tool, tags
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 from opentelemetry.trace import Status, StatusCode
+from support.live import FAILED, Keeping, fail_tool, tags
 
 from genai_processor.attributes import METRIC_DUPLICATES, METRIC_FAULTS, METRIC_REBILLED_TOKENS
 from genai_processor.ledger import MemoryLedger, State
@@ -196,8 +196,7 @@ def rewrite(
     def on_end(span: ReadableSpan) -> Any:
         judgement = judge(span)
         assert judgement is not None
-        call = judgement.call._replace(call_id=more.pop("span_call_id", judgement.call.call_id))
-        return judgement._replace(call=call, verdict=judgement.verdict._replace(**verdict), **more)
+        return judgement._replace(verdict=judgement.verdict._replace(**verdict), **more)
 
     monkeypatch.setattr(processor._stamper._judge, "on_end", on_end)
 
@@ -206,7 +205,7 @@ def test_what_no_exporter_can_encode_is_not_written(
     make_provider: Make, keeping: Keeping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     processor = GenAISpanProcessor(keeping)
-    rewrite(processor, monkeypatch, {"evidence": ("\ud800" + "x" * 999,), "call_id": "\ud800"}, span_call_id=None)
+    rewrite(processor, monkeypatch, {"evidence": ("\ud800" + "x" * 999,), "call_id": "\ud800"}, has_id=False)
     fail_tool(make_provider(processor).get_tracer("test"))
     found = tags(keeping.one())
     assert found["genai.retry.evidence"] == ("?" + "x" * 255,)
@@ -219,7 +218,7 @@ def test_a_call_id_from_elsewhere_is_written_whole_or_not_at_all(
     make_provider: Make, keeping: Keeping, monkeypatch: pytest.MonkeyPatch, call_id: str | None, written: str | None
 ) -> None:
     processor = GenAISpanProcessor(keeping)
-    rewrite(processor, monkeypatch, {"call_id": call_id}, span_call_id=None)
+    rewrite(processor, monkeypatch, {"call_id": call_id}, has_id=False)
     fail_tool(make_provider(processor).get_tracer("test"))
     assert tags(keeping.one()).get("genai.retry.call_id") == written
 

@@ -9,10 +9,10 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from conftest import Keeping
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter
+from support.live import Keeping
 from support.receiver import attributes_of
 
 from genai_processor.tagging import tagged_copy

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import FAILED, Keeping, fail_tool, tags
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
+from support.live import FAILED, Keeping, fail_tool, tags
 
 from genai_processor.attributes import METRIC_FAULTS
 from genai_processor.ledger import MemoryLedger

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is remembered of a call that came back: enough to look into it, should another call turn out to repeat it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, Final
+
+from genai_processor.retry.history import Execution
+from genai_processor.retry.joins import Turns
+from genai_processor.retry.open_traces import OpenTrace
+from genai_processor.retry.trace import Trace
+from genai_processor.retry.verdict import Ended
+from genai_processor.spans.arguments import fingerprint, read_arguments
+
+_WELL: Final = Ended.WELL
+
+
+class Rendered(str):
+    """Recorded arguments that are a rendering for people."""
+
+    __slots__ = ()
+
+
+class CameBack(Execution):
+    """The execution of a call that came back live. Neither its arguments nor its turn is looked into before it matters.
+
+    Args:
+        span_id: Its outermost span.
+        trace_id: Its trace, in hex.
+        tool: The tool's name, or None.
+        call_id: Its call id, or None.
+        start_ns: Start, nanoseconds since the epoch.
+        end_ns: End.
+        arguments: The arguments as recorded.
+        trace: What is kept of its trace, or None.
+        length_limit: The SDK's attribute value length limit, 0 if it has none.
+    """
+
+    __slots__ = ("_limit", "_number", "trace")
+
+    def __init__(  # noqa: PLR0913 - one object per call, built in one go
+        self,
+        span_id: int,
+        trace_id: str,
+        tool: str | None,
+        call_id: str | None,
+        start_ns: int | None,
+        end_ns: int | None,
+        arguments: Any,
+        trace: OpenTrace | None,
+        length_limit: int,
+    ) -> None:
+        self._number = span_id
+        self.trace_id = trace_id
+        self.tool = tool
+        self.call_id = call_id
+        self.start_ns = start_ns or 0
+        self.end_ns = end_ns or 0
+        self.ended = _WELL
+        self.uncertain = False
+        self.trace = trace
+        self._limit = length_limit
+        self._arguments = arguments
+        self._digest = None
+        self._turn = None
+        self._proposed = 0
+
+    @property
+    def span_id(self) -> str:
+        """Its outermost span, in hex."""
+        return f"{self._number:016x}"
+
+    @property
+    def digest(self) -> str | None:
+        """SHA-256 of the canonical arguments, or None where they are not whole."""
+        if self._arguments is not None:
+            limit, raw = self._limit, self._arguments
+            read = read_arguments(
+                raw, rendered=isinstance(raw, Rendered), is_cut=lambda text: 0 < limit <= len(text)
+            )
+            self._digest = fingerprint(read)
+            self._arguments = None
+        return self._digest
+
+    @property
+    def turn(self) -> Hashable | None:
+        """What proposed it, or None if unknown."""
+        if not self._proposed:
+            self._turn, self._proposed = self._find_turn()
+            self.trace = None
+        return self._turn
+
+    def _find_turn(self) -> tuple[Hashable | None, int]:
+        if self.trace is None:
+            return None, 1
+        turns = Turns(Trace.of(self.trace.nodes(), length_limit=self._limit, partial=False))
+        joined = turns.proposing(self.tool, self.call_id, self.start_ns, self.digest)
+        if joined is None or joined.turn is None:
+            return None, 1
+        return joined.turn.span.span_id, turns.proposed_with(joined)

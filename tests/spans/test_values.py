@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attribute values of any kind are read without a complaint; what stands for nothing counts as nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from genai_processor.spans import values
+
+anything = st.none() | st.text() | st.binary() | st.booleans() | st.integers() | st.floats() | st.lists(st.integers())
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "  ", "null", "NULL", "None", "undefined", "n/a", "NaN", "<not specified>", "unknown", "[REDACTED]", "***"]
+    + ["__REDACTED__", "create_refund", " create_refund ", None, 7, True, ["call_1"], b"call_1"],
+)
+def test_a_placeholder_is_no_call_id(value: Any) -> None:
+    assert values.usable_id(value, "create_refund") is None
+
+
+@pytest.mark.parametrize("value", ["call_0", "toolu_01AbCd", "1", "nullable-7", "create_refund_1", "x" * 500, "none-1"])
+def test_whatever_else_is_text_is_one(value: str) -> None:
+    assert values.usable_id(value, "create_refund") == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["__REDACTED__", "[REDACTED]", "<redacted>", "***", "*****", "N/A", "[Filtered]", "[Scrubbed due to 'auth']"],
+)
+def test_a_marker_says_that_nothing_was_recorded(text: str) -> None:
+    assert values.is_withheld(text)
+
+
+@pytest.mark.parametrize("text", ["{}", "**", "red", "o1", '{"a": "[REDACTED]"}', "filter", "[1, 2]", "none"])
+def test_other_text_is_no_marker(text: str) -> None:
+    assert not values.is_withheld(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": "[REDACTED]"}',
+        '{"a": "<filtered>"}',
+        '{"a": "***"}',
+        '{"a": "x... truncated"}',
+        "[SCRUBBED]",
+        "__masked__",
+    ],
+)
+def test_a_marker_is_found_inside_of_text(text: str) -> None:
+    assert values.has_marker(text)
+
+
+@pytest.mark.parametrize("text", ['{"filter": "red"}', '{"a": "truncated cone"}', '{"note": "it was redacted"}', "**"])
+def test_plain_words_are_no_markers(text: str) -> None:
+    assert not values.has_marker(text)
+
+
+@settings(max_examples=300, deadline=None)
+@given(anything)
+def test_readers_never_raise(value: Any) -> None:
+    values.text(value)
+    values.usable_id(value, "x")
+    values.loads(value)
+    values.quick_loads(value)
+    if isinstance(value, str):
+        values.literal(value)
+        values.is_withheld(value)
+        values.has_marker(value)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.recursive(st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(), st.lists, max_leaves=5))
+def test_both_readers_of_json_agree(value: Any) -> None:
+    text = json.dumps(value)
+    assert values.loads(text) == values.quick_loads(text) == value
+
+
+def test_integers_of_any_size_stay_exact_where_somebody_compares_them() -> None:
+    assert values.loads(str(2**70 + 1)) == 2**70 + 1
+
+
+@pytest.mark.parametrize("value", ["{", "", "nope", None, 3, True, "[" * 100_000])
+def test_what_does_not_parse_is_nothing(value: Any) -> None:
+    assert values.loads(value) is None
+    assert values.quick_loads(value) is None
+
+
+def test_structures_pass_as_they_are() -> None:
+    assert values.loads({"a": 1}) == {"a": 1}
+    assert values.loads(b"[1]") == [1]
+    assert values.text("x") == "x"
+    assert values.text(" \t") is None
+
+
+@pytest.mark.parametrize("text", ["__import__('os').getpid()", "{'a': f()}", "{", "x", "{" * 5_000, "(" * 50_000])
+def test_only_literals_are_read_as_python(text: str) -> None:
+    assert values.literal(text) is None
+
+
+def test_a_python_rendering_is_read() -> None:
+    assert values.literal("{'a': None, 'b': (1, 2)}") == {"a": None, "b": (1, 2)}
