@@ -72,6 +72,16 @@ class CameBack(Execution):
         return f"{self._number:016x}"
 
     @property
+    def held(self) -> int:
+        """How many characters of arguments it refers to."""
+        arguments = self._arguments
+        return len(arguments) if isinstance(arguments, str) else 0
+
+    def release(self) -> None:
+        """Let go of the arguments. What this call did is unknown from now on, so nothing is compared with it."""
+        self._arguments = None
+
+    @property
     def digest(self) -> str | None:
         """SHA-256 of the canonical arguments, or None where they are not whole."""
         if self._arguments is not None:

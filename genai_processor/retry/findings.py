@@ -93,7 +93,7 @@ class Findings:
         max_size: How many ids and findings are kept, over all open scopes.
     """
 
-    def __init__(self, max_scopes: int = 20_000, max_size: int = 400_000) -> None:
+    def __init__(self, max_scopes: int = 20_000, max_size: int = 200_000) -> None:
         self._max_scopes = max_scopes
         self._max_size = max_size
         self._size = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import bisect
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Container, Hashable, Mapping
 from typing import Any, NamedTuple
 
 from genai_processor.retry.seen import SeenNames
@@ -136,6 +136,19 @@ class Action:
         if execution.end_ns >= self.last.end_ns:
             self.last = execution
 
+    def withdraw(self, span_ids: Container[str]) -> bool:
+        """Forget executions; returns whether any is left."""
+        left = [execution for execution in self._executions if execution.span_id not in span_ids]
+        if not left:
+            return self.count > len(self._executions)
+        if len(left) < len(self._executions):
+            self.count -= len(self._executions) - len(left)
+            self._executions = left
+            self.first = left[0]
+            self.last = max(left, key=lambda execution: execution.end_ns)
+            self.uncertain = any(execution.uncertain for execution in left)
+        return True
+
     @property
     def members(self) -> tuple[str, ...]:
         """The span ids of the executions, as far as they are remembered."""
@@ -218,6 +231,22 @@ class Scope:
         if self.size > self._limit:
             self._shrink()
 
+    def withdraw(self, execution: Execution, span_ids: Container[str]) -> None:
+        """Forget what inner spans of a call told of it, now that an outer span shows the whole call."""
+        first = self.ids.get(execution.call_id) if execution.call_id is not None else None
+        if first is not None and first.span_id in span_ids:
+            del self.ids[first.call_id or ""]
+        failed = self.failed_tools.get(execution.tool)
+        if failed is not None and failed.span_id in span_ids:
+            del self.failed_tools[execution.tool]
+        only = self._tools.get(execution.tool)
+        if only is not None and only.span_id in span_ids:
+            del self._tools[execution.tool]
+        key = (execution.tool, execution.digest or "")
+        action = self.actions.get(key)
+        if action is not None and not action.withdraw(span_ids):
+            del self.actions[key]
+
     def _shrink(self) -> None:
         """Forget the older half. Tools of which one call was seen go first: of the others, repetitions are known."""
         for table in (self.ids, self.failed_tools, self._tools, self.actions):
@@ -291,6 +320,8 @@ class History:
         name, scope = self._scopes.popitem(last=False)
         if isinstance(scope, Scope):
             self._weight -= scope.weight
+        elif scope.trace_id == name:
+            return  # one call in a trace without a conversation: no other trace can ask for it
         if self._evicted is not None:
             self._evicted.add(name)
 

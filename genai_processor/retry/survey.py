@@ -86,7 +86,7 @@ class Survey:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._history = History(evicted=SeenNames())
+        self._history = History(executions=60_000, evicted=SeenNames())
         self._links = Links()
         self._findings = Findings()
         self._unstarted: OrderedDict[tuple[str, str], str] = OrderedDict()

@@ -238,7 +238,7 @@ def merge_views(tools: list[Node]) -> None:
         and not any(_is_view(view, View.MCP_SERVER) for view in node.views())
     ]
     for server in servers:
-        client = next((node for node in clients[:_MAX_CLIENTS] if _serves(server, node)), None)
+        client = next((node for node in clients[:_MAX_CLIENTS] if serves(server, node)), None)
         if client is not None:
             client.add_view(server)
             clients.remove(client)
@@ -263,7 +263,7 @@ def _same_call(outer: Node, inner: Node) -> bool:
     return inner.call.tool is None and inner.call.view is not View.FRAMEWORK
 
 
-def _serves(server: Node, client: Node) -> bool:
+def serves(server: Node, client: Node) -> bool:
     """Whether a SERVER span shows a call that a span beside it shows from the client's side."""
     one, two = server.call, client.call
     assert one is not None

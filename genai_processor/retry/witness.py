@@ -19,19 +19,22 @@ from genai_processor.retry.came_back import CameBack, Rendered
 from genai_processor.retry.duplicates import Repetition, repetition
 from genai_processor.retry.evidence import Evidence, begins_tool_span
 from genai_processor.retry.glance import glance
+from genai_processor.retry.history import Execution as Recorded
 from genai_processor.retry.history import History
+from genai_processor.retry.holding import HeldArguments, ServedCalls
 from genai_processor.retry.judgement import Judgement, belied, may_be_belied
 from genai_processor.retry.locks import guard_with_lock
 from genai_processor.retry.nodes import Below, Node
 from genai_processor.retry.open_traces import Limits, OpenTrace, OpenTraces
 from genai_processor.retry.policy import Policy
 from genai_processor.retry.recent import RecentRuns
+from genai_processor.retry.seen import SeenNames
 from genai_processor.retry.trace import Trace, adopt
 from genai_processor.retry.verdict import CallIdSource, Effect, Ended, Execution, Reason, RetryVerdict, Verdict
 from genai_processor.spans.arguments import ArgumentsState
 from genai_processor.spans.live import from_readable
 from genai_processor.spans.read import MARKER_KEYS, conversation_of
-from genai_processor.spans.records import Operation
+from genai_processor.spans.records import Operation, View
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["Judgement", "Limits", "Witness"]
 
 _MAX_UNDECIDED: Final = 1_000
+_LARGE: Final = 1_024  # characters of arguments from which on a reference to them is counted
 _INFERENCES: Final = frozenset({"chat", "generate_content", "text_completion"})
 _BELOW: Final = {
     Operation.INFERENCE: Below.MODEL,
@@ -84,7 +88,9 @@ class Witness:
         guard_with_lock(self)
         self._evidence = Evidence()
         self._traces = OpenTraces(limits, clock)
-        self._history = History(scopes=limits.max_calls, executions=limits.max_calls)
+        self._history = History(scopes=limits.max_calls, executions=limits.max_calls, evicted=SeenNames())
+        self._held = HeldArguments(limits.max_bytes // 2)
+        self._served = ServedCalls()
         self._recent = recent if recent is not None else RecentRuns.of_process()
         self._undecided: OrderedDict[int, Judgement] = OrderedDict()
 
@@ -195,9 +201,11 @@ class Witness:
         with self._lock:
             if execution.trace is not None and tool is not None:
                 execution.trace.came_back(tool)
-            alone = no_effect or effect is _READ_ONLY or self._history.is_first(scope, execution)
+            alone = no_effect or effect is _READ_ONLY or (not views and self._history.is_first(scope, execution))
             if not alone:
-                found = repetition(execution, effect, self._history.scope(scope))
+                found = self._repetition(execution, effect, scope, views)
+            if execution.held > _LARGE:
+                self._held.add(execution)
         self._recent.succeeded(trace_id, effect)
         judgement = Judgement(trace_id, span_id, name, call_id is not None, verdict, scope, True)
         if alone and not views:
@@ -218,6 +226,9 @@ class Witness:
             trace = self._traces.get(context.trace_id) if context is not None else None
         if node.tools:
             adopt(node)
+        if node.call.view is not View.FRAMEWORK:
+            with self._lock:
+                self._served.match(node)
         if _plainly_well(node):
             return self._well(node, readable, trace)
         judgement = self._failed(node, readable, trace or OpenTrace(), partial)
@@ -270,7 +281,16 @@ class Witness:
         uncertain = facts.ended in (Ended.FAILED, Ended.UNKNOWN) or assessed.verdict.quarantined
         execution = assessed.execution(uncertain)
         with self._lock:
-            return repetition(execution, facts.effect, self._history.scope(assessed.scope))
+            return self._repetition(execution, facts.effect, assessed.scope, _inner(assessed.node))
+
+    def _repetition(self, execution: Recorded, effect: Effect, name: str, views: tuple[int, ...]) -> Repetition | None:
+        """Whether an execution repeats another; what inner spans of the same call told of it does not count."""
+        scope = self._history.scope(name)
+        if views:
+            scope.withdraw(execution, {f"{view:016x}" for view in views})
+        found = repetition(execution, effect, scope)
+        self._history.weigh(name)
+        return found
 
     def _limit_of(self, attributes: Any) -> int:
         """The length limit that a span was recorded under; 0 if it had none."""

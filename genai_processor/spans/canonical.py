@@ -29,7 +29,7 @@ def _number(text: str) -> orjson.Fragment:
     value = float(text)
     if value.is_integer() and abs(value) < _EXACT_INTEGER:
         return orjson.Fragment(str(int(value)))
-    if 1e-4 <= abs(value) < 1e16:  # here Python's shortest form is ECMAScript's, which the RFC asks for
+    if 1e-4 <= abs(value) < _EXACT_INTEGER:  # here Python's shortest form is ECMAScript's, which the RFC asks for
         return orjson.Fragment(repr(value))
     return orjson.Fragment(rfc8785.dumps(value))
 
@@ -87,6 +87,8 @@ def _plain(value: Any) -> Any:
         return {key if isinstance(key, str) else repr(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
+    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT_INTEGER:
+        return int(value)  # 5.0 is 5 beside a number that the RFC has no answer for, too
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
     return repr(value)

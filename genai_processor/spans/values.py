@@ -15,9 +15,9 @@ PLACEHOLDERS = frozenset({"", "null", "none", "undefined", "n/a", "na", "nan", "
 """Recorded call ids that are none (VERDICT, section 4), in lower case."""
 
 _WITHHELD = re.compile(
-    r"\s*(?:[\[<(_\"]*\s*(?:redacted|filtered|masked|scrubbed|omitted|hidden)\b[^{}]*|\*{3,}|N/A|<not specified>)\s*", re.IGNORECASE
+    r"\s*(?:[\[<(_\"]*\s*(?:redacted|filtered|masked|scrubbed|omitted|hidden)(?![a-z0-9])[^{}]*|\*{3,}|N/A|<not specified>)\s*", re.IGNORECASE
 )
-_MARKER = re.compile(r"[\[<(_]+\s*(?:redacted|filtered|masked|scrubbed|truncated)\b|\"\*{3,}\"|\.\.\.\s*\[?truncated", re.IGNORECASE)
+_MARKER = re.compile(r"(?:[\[<(]|(?<![a-z0-9])_+)\s*(?:redacted|filtered|masked|scrubbed|truncated)(?![a-z0-9])|[\"']\*{3,}\\*[\"']|\.\.\.\s*\[?truncated", re.IGNORECASE)
 
 
 def text(value: Any) -> str | None:
@@ -43,7 +43,7 @@ def is_withheld(value: str) -> bool:
     return len(value) < 200 and _WITHHELD.fullmatch(value) is not None
 
 
-_MARKER_WORDS = ("edact", "EDACT", "ilter", "ILTER", "masked", "MASKED", "Masked", "crub", "CRUB", "runcat", "RUNCAT", '"***')
+_MARKER_WORDS = ("edact", "EDACT", "ilter", "ILTER", "masked", "MASKED", "Masked", "crub", "CRUB", "runcat", "RUNCAT", '"***', "'***")
 
 
 def has_marker(value: str) -> bool:

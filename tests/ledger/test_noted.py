@@ -34,6 +34,7 @@ sightings = st.builds(
     reason=st.sampled_from([None, "succeeded"]),
     started=st.booleans(),
     trace_id=st.sampled_from([None, "ab"]),
+    span_id=st.none(),
 )
 
 

@@ -47,6 +47,8 @@ STATES: list[tuple[str, Any, ArgumentsState, Any]] = [
     ("redacted inside of a mapping", {"card": "[REDACTED]"}, CUT, None),
     ("redacted inside, twice encoded", json.dumps('{"card": "[REDACTED]"}'), CUT, None),
     ("stars inside", '{"card": "***"}', CUT, None),
+    ("stars inside of a mapping", {"card": "***"}, CUT, None),
+    ("a flag that is called so", '{"is_filtered": true}', COMPLETE, {"is_filtered": True}),
     ("cut by a marker", '{"a": "bcd... [truncated', CUT, None),
     ("broken", '{"order_id": "o1", "amount', MALFORMED, None),
     ("no JSON at all", "refund o1", MALFORMED, None),
@@ -113,7 +115,7 @@ def test_one_argument_set_has_one_fingerprint_however_it_is_recorded(value: dict
     text = json.dumps(value)
     ways = [value, text, json.dumps(value, indent=2), text.encode(), json.dumps(text)]
     read = [read_arguments(raw) for raw in ways]
-    assert len({fingerprint(found) for found in read if found.state is COMPLETE}) == 1
+    assert len({fingerprint(found) for found in read if found.state is COMPLETE}) <= 1
     assert len({found.state for found in read}) == 1
 
 

@@ -86,7 +86,8 @@ _PREFIXES = sorted(
     key=lambda row: len(row[0]),
     reverse=True,
 )
-_MARKS = {mark: dialect for dialect in reversed(DIALECTS) for mark in dialect.marks}
+# The last dialect with a mark, which is the general one: a framework's own row inherits marks that prove nothing of it.
+_MARKS = {mark: dialect for dialect in DIALECTS for mark in dialect.marks}
 
 
 @functools.lru_cache(maxsize=4096)
