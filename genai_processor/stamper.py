@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from genai_processor import attributes as names
@@ -15,10 +16,10 @@ from genai_processor.ledger.entries import State
 from genai_processor.ledger.memory import MemoryLedger
 from genai_processor.ledger.requests import Sighting
 from genai_processor.recording import Recorder, recorder_for
-from genai_processor.retry.verdict import Effect, Execution, Reason
+from genai_processor.retry.verdict import Effect, Execution, Reason, RetryVerdict
 from genai_processor.settings import Settings
 from genai_processor.tagging import tagged_copy
-from genai_processor.telemetry import EMITTING, Events, Fault, Faults, totals_of
+from genai_processor.telemetry import EMITTING, Events, Fault, Faults, Labels, totals_of
 
 if TYPE_CHECKING:
     from opentelemetry._logs import LoggerProvider
@@ -125,6 +126,8 @@ class Stamper:
 
     def _tell(self, span: ReadableSpan, judgement: Judgement) -> ReadableSpan:
         verdict = judgement.verdict
+        if verdict.reason is _SUCCEEDED and judgement.attempt is None and not judgement.views:
+            return self._tell_of_success(span, judgement)
         self._count(judgement)
         entry_id = None
         if verdict.effect is not Effect.READ_ONLY:  # such a call stands in nobody's way, and nobody has to settle it
@@ -136,6 +139,23 @@ class Stamper:
         if judgement.late or not flags & 1:
             return span
         tagged = tagged_copy(span, self._tags(judgement, entry_id))
+        if tagged is None:
+            self.faults.count(Fault.TAG, f"A {type(span).__name__} cannot be copied; it is forwarded as it came")
+            return span
+        return tagged
+
+    def _tell_of_success(self, span: ReadableSpan, judgement: Judgement) -> ReadableSpan:
+        """Do the same for a call that came back and repeats nothing, which is nearly every one: only what applies."""
+        verdict = judgement.verdict
+        self._totals.add(names.METRIC_VERDICTS, _SUCCESS_LABELS)
+        if verdict.effect is not _READ_ONLY:
+            self.recorder.record(sighting_of(judgement))
+        if span._context is None or not span._context.trace_flags & 1:
+            return span
+        tags = _SUCCESS_TAGS
+        if self._stamp_digests and judgement.action is not None:
+            tags = {**tags, names.GENAI_RETRY_ACTION: keyed(judgement.action, self._digest_key)}
+        tagged = tagged_copy(span, tags)
         if tagged is None:
             self.faults.count(Fault.TAG, f"A {type(span).__name__} cannot be copied; it is forwarded as it came")
             return span
@@ -161,8 +181,7 @@ class Stamper:
 
     def _count(self, judgement: Judgement) -> None:
         verdict = judgement.verdict
-        answer = (names.GENAI_RETRY_VERDICT, str(verdict.verdict)), (names.GENAI_RETRY_REASON, str(verdict.reason))
-        self._totals.add(names.METRIC_VERDICTS, answer)
+        self._totals.add(names.METRIC_VERDICTS, _labels(verdict.verdict._value_, verdict.reason._value_))
         if judgement.late:
             return  # its span has been counted already
         if judgement.duplicate_of is not None or judgement.suspected:
@@ -214,6 +233,17 @@ class Stamper:
         return tags
 
 
+@lru_cache(maxsize=64)
+def _labels(verdict: str, reason: str) -> Labels:
+    return (names.GENAI_RETRY_VERDICT, verdict), (names.GENAI_RETRY_REASON, reason)
+
+
+_SUCCEEDED: Final = Reason.SUCCEEDED
+_READ_ONLY: Final = Effect.READ_ONLY
+_SUCCESS_LABELS: Final = _labels(RetryVerdict.NO_RETRY_NEEDED.value, Reason.SUCCEEDED.value)
+_SUCCESS_TAGS: Final = dict(_SUCCESS_LABELS)
+
+
 def sighting_of(judgement: Judgement, entry_id: str | None = None) -> Sighting:
     """Say to a ledger what a judgement says.
 
@@ -225,17 +255,18 @@ def sighting_of(judgement: Judgement, entry_id: str | None = None) -> Sighting:
     """
     verdict = judgement.verdict
     return Sighting(
-        scope=judgement.scope,
-        tool=verdict.tool or judgement.name or "(unnamed)",
-        state=_STATES.get(verdict.reason, State.QUARANTINED),
-        call_id=verdict.call_id if judgement.id_usable else None,
-        digest=judgement.action,
-        entry_id=entry_id,
-        effect=verdict.effect._value_,
-        reason=verdict.reason._value_,
-        started=verdict.execution is Execution.STARTED,
-        trace_id=f"{judgement.trace_id:032x}" if judgement.trace_id else None,
-        span_id=f"{judgement.span_id:016x}" if judgement.span_id else None,
+        judgement.scope,
+        verdict.tool or judgement.name or "(unnamed)",
+        _STATES.get(verdict.reason, State.QUARANTINED),
+        verdict.call_id if judgement.id_usable else None,
+        judgement.action,
+        None,
+        entry_id,
+        verdict.effect._value_,
+        verdict.reason._value_,
+        verdict.execution is Execution.STARTED,
+        f"{judgement.trace_id:032x}" if judgement.trace_id else None,
+        f"{judgement.span_id:016x}" if judgement.span_id else None,
     )
 
 

@@ -35,7 +35,7 @@ def tagged_copy(span: ReadableSpan, tags: Mapping[str, Any]) -> ReadableSpan | N
     attributes = _with_tags(fields["_attributes"], tags)
     if attributes is None:
         return None
-    copy: ReadableSpan | None = _twin(span, {**fields, "_attributes": attributes})
+    copy: ReadableSpan | None = _twin(span, fields, "_attributes", attributes)
     return copy
 
 
@@ -46,7 +46,7 @@ def _with_tags(attributes: Any, tags: Mapping[str, Any]) -> Any:
         values = None if fields is None else fields.get("_dict")
         if fields is None or not isinstance(values, dict):
             return None
-        return _twin(attributes, {**fields, "_dict": {**values, **tags}})
+        return _twin(attributes, fields, "_dict", {**values, **tags})
     # Some processors put a plain dict in the place of the SDK's container.
     if attributes is None or isinstance(attributes, dict):
         return {**(attributes or {}), **tags}
@@ -68,11 +68,13 @@ def _keeps_all_in_dict(cls: Hashable) -> bool:
     )
 
 
-def _twin(thing: Any, fields: dict[str, Any]) -> Any:
-    """Make an object of the same class with these fields, without running its constructor."""
+def _twin(thing: Any, fields: dict[str, Any], name: str, value: Any) -> Any:
+    """Make an object of the same class with these fields but for one, without running its constructor."""
     try:
         twin = object.__new__(type(thing))
     except TypeError:  # a class with a layout in C, such as a proxy
         return None
-    vars(twin).update(fields)
+    own = twin.__dict__
+    own.update(fields)
+    own[name] = value
     return twin

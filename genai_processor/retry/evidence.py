@@ -47,7 +47,7 @@ class Evidence:
         self.watched: dict[int, tuple[int, ...]] = {}
         """Open spans in or below tool spans, each with those tool spans, outermost first."""
         self._open: dict[int, int] = {}
-        """How many spans are open below each open tool span."""
+        """How many spans are open below an open tool span; nothing for none."""
         self._lost_at = -1
         self.lost = 0
         """How often the older half was dropped."""
@@ -61,10 +61,7 @@ class Evidence:
         own = span._context.span_id
         for tool in tools:
             self._open[tool] = self._open.get(tool, 0) + 1
-        if begins_tool:
-            tools = (*tools, own)
-            self._open.setdefault(own, 0)
-        self.watched[own] = tools
+        self.watched[own] = (*tools, own) if begins_tool else tools
         if len(self.watched) > MAX_OPEN:
             self.watched.clear()
             self._open.clear()
@@ -111,7 +108,8 @@ class Evidence:
             if len(self.watched.get(own, ())) > 1 or own in self._tools:
                 return False
             self.watched.pop(own, None)
-            self._open.pop(own, None)
+            if self._open:
+                self._open.pop(own, None)
         elif own in self._tools:
             return False
         self._below.pop(own, None)
@@ -124,9 +122,10 @@ class Evidence:
         """Count a span as ended below the tool spans that are still open; returns those that are not."""
         late = []
         for tool in self.watched.pop(own, ()):
-            if tool in self._open:
-                if tool != own:
-                    self._open[tool] -= 1
+            if tool == own:
+                continue
+            if tool in self.watched:
+                self._open[tool] = self._open.get(tool, 1) - 1
             else:
                 late.append(tool)
         return tuple(late)

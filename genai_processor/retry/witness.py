@@ -88,7 +88,9 @@ class Witness:
         guard_with_lock(self)
         self._evidence = Evidence()
         self._traces = OpenTraces(limits, clock)
-        self._history = History(scopes=limits.max_calls, executions=limits.max_calls, evicted=SeenNames())
+        # A scope that was forgotten and comes back makes its ids unstable, which matters for idempotent tools only.
+        evicted = SeenNames() if policy.idempotent else None
+        self._history = History(scopes=limits.max_calls, executions=limits.max_calls, evicted=evicted)
         self._held = HeldArguments(limits.max_bytes // 2)
         self._served = ServedCalls()
         self._recent = recent if recent is not None else RecentRuns.of_process()
@@ -98,11 +100,10 @@ class Witness:
         """Note what begins below an open tool span: what is still open when the tool ends proves that its body ran."""
         attributes: Any = span._attributes
         values: Mapping[str, Any] = getattr(attributes, "_dict", ())
-        marked = not MARKER_KEYS.isdisjoint(values)
-        named = span._name[:13] == "execute_tool "
-        if marked or named or self._evidence.watched:
+        tool = span._name[:13] == "execute_tool " or (not MARKER_KEYS.isdisjoint(values) and begins_tool_span(values))
+        if tool or self._evidence.watched:
             with self._lock:
-                self._evidence.started(span, named or (marked and begins_tool_span(values)))
+                self._evidence.started(span, tool)
 
     def on_end(self, span: ReadableSpan) -> Judgement | None:
         """Judge an ended span.

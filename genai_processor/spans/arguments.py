@@ -13,6 +13,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import orjson
+
 from genai_processor.spans import values
 from genai_processor.spans.canonical import canonical, canonical_text, digest
 
@@ -92,11 +94,14 @@ def _read_text(raw: str, rendered: bool, is_cut: Callable[[str], bool]) -> Argum
     if values.is_withheld(stripped):
         return WITHHELD
     try:
-        value = json.loads(raw)
-    except RecursionError:
-        return CUT
-    except ValueError as error:
-        return _unparsable(raw, stripped, rendered, is_cut, str(error))
+        value = orjson.loads(raw)  # rounds integers beyond 64 bits, which only matters to a digest: that reads the text
+    except ValueError:
+        try:
+            value = json.loads(raw)
+        except RecursionError:
+            return CUT
+        except ValueError as error:
+            return _unparsable(raw, stripped, rendered, is_cut, str(error))
     marked = values.has_marker(raw)
     if isinstance(value, str):  # encoded twice
         inner = values.loads(value)

@@ -43,15 +43,17 @@ def is_withheld(value: str) -> bool:
     return len(value) < 200 and _WITHHELD.fullmatch(value) is not None
 
 
-_MARKER_WORDS = ("edact", "EDACT", "ilter", "ILTER", "masked", "MASKED", "Masked", "crub", "CRUB", "runcat", "RUNCAT", '"***', "'***")
+_MARKER_WORDS = ("edacted", "EDACTED", "iltered", "ILTERED", "asked", "ASKED", "crubbed", "CRUBBED", "runcated", "RUNCATED")
 
 
 def has_marker(value: str) -> bool:
     """Whether a redaction or truncation marker stands somewhere in the text."""
-    for word in _MARKER_WORDS:  # a search for plain words is many times faster than the pattern, and mostly the last
-        if word in value:
-            return _MARKER.search(value) is not None
-    return False
+    # A search for a character is many times faster than one for a word, and that than the pattern.
+    if "*" in value and ("\"***" in value or "'***" in value):
+        return _MARKER.search(value) is not None
+    if not any(opener in value for opener in "[<(_."):
+        return False
+    return any(word in value for word in _MARKER_WORDS) and _MARKER.search(value) is not None
 
 
 def loads(value: Any) -> Any:

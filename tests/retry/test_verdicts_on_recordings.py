@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verdicts on recorded traces against what the tools wrote down themselves, whole and as telemetry limits shorten them."""
+"""Verdicts on recorded traces against what the tools wrote down, whole and as telemetry limits shorten them."""
 
 from __future__ import annotations
 

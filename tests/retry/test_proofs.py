@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What proves that a tool's body never began, and what only looks like a proof."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from support.spans import (
+    ARGS,
+    ID,
+    LANGCHAIN,
+    SCHEMA,
+    Read,
+    agent,
+    chat,
+    failed_tool,
+    span,
+    tool,
+    verdict,
+)
+
+from genai_processor.retry.policy import Policy
+from genai_processor.spans.records import Event, Span, SpanKind
+
+NEVER = "retryable_pre_execution"
+ADK, STRANDS = "gcp.vertex.agent", "strands.telemetry.tracer"
+AGENTS = "opentelemetry.instrumentation.genai.openai_agents"
+PYDANTIC = "pydantic_core._pydantic_core.ValidationError"
+BROKEN = '{"order_id": "o1", "amount'
+MISSING = '{"order_id": "o1"}'
+MISTYPED = '{"order_id": "o1", "amount_cents": "lots"}'
+OFFERS = {"create_refund": SCHEMA}
+
+
+def in_agent(call: Span, *more: Span, offers: Any = None) -> list[Span]:
+    """A call below an agent whose only turn proposed it."""
+    top = agent()
+    turn = chat((ID, "create_refund", {}), offers=OFFERS if offers is None else offers, parent=top)
+    return [top, turn, call._replace(parent_span_id=top.span_id), *more]
+
+
+def judge(call: Span, *more: Span, offers: Any = None, **options: Any) -> tuple[str, str]:
+    return Read(in_agent(call, *more, offers=offers), **options).verdict(call)
+
+
+# -- marks and types that a framework owns ---------------------------------------------------------------------------
+
+
+def test_pydantic_ai_says_that_validation_failed() -> None:
+    stage = {"pydantic_ai.tool.failure_stage": "validation"}
+    call = failed_tool(scope="pydantic-ai", id=ID, args=ARGS, error=PYDANTIC, attributes=stage)
+    assert verdict(call) == (NEVER, "malformed_arguments")
+    later = {"pydantic_ai.tool.failure_stage": "execution"}
+    assert verdict(call._replace(attributes={**call.attributes, **later}))[0] == "quarantined"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        ("fastmcp.exceptions.ValidationError", "malformed_arguments"),
+        ("fastmcp.exceptions.NotFoundError", "unknown_tool"),
+    ],
+)
+def test_fastmcps_own_types_on_the_servers_span(error: str, reason: str) -> None:
+    call = failed_tool(
+        scope="fastmcp", kind=SpanKind.SERVER, raised=error, attributes={"mcp.method.name": "tools/call"}
+    )
+    assert verdict(call) == (NEVER, reason)
+    assert verdict(call._replace(kind=SpanKind.CLIENT))[0] == "quarantined_unknown"
+
+
+def test_not_found_by_a_provider_that_was_found_is_the_bodys_own() -> None:
+    attributes = {"mcp.method.name": "tools/call", "fastmcp.provider.type": "LocalProvider"}
+    raised = "fastmcp.exceptions.NotFoundError"
+    call = failed_tool(scope="fastmcp", kind=SpanKind.SERVER, raised=raised, attributes=attributes)
+    assert verdict(call)[0] == "quarantined_unknown"
+
+
+def test_model_behavior_error_is_the_sdks_own_unless_a_call_is_nested() -> None:
+    call = failed_tool(scope=AGENTS, args=ARGS, raised="agents.exceptions.ModelBehaviorError")
+    assert verdict(call) == (NEVER, "rejected_before_execution")
+    assert verdict(call, tool("lookup", parent=call))[0].startswith("quarantined")
+
+
+def test_a_mark_counts_though_attributes_were_dropped() -> None:
+    stage = {"pydantic_ai.tool.failure_stage": "validation"}
+    call = failed_tool(scope="pydantic-ai", error=PYDANTIC, attributes=stage, dropped=2)
+    assert verdict(call) == (NEVER, "malformed_arguments")
+
+
+# -- arguments that a runtime is known to reject ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("args", [MISSING, MISTYPED])
+@pytest.mark.parametrize("scope", [LANGCHAIN, STRANDS])
+def test_arguments_against_the_schema_in_a_runtime_that_checks(args: str, scope: str) -> None:
+    error = PYDANTIC if scope == LANGCHAIN else "ValueError"
+    call = failed_tool(scope=scope, id=ID, args=args, error=error)
+    assert judge(call) == (NEVER, "malformed_arguments")
+
+
+def test_broken_json_where_the_runtime_rejects_it() -> None:
+    call = failed_tool(scope=AGENTS, args=BROKEN, error="_OTHER")
+    assert judge(call) == (NEVER, "malformed_arguments")
+
+
+def test_broken_json_in_a_runtime_that_nobody_knows_needs_the_parsers_own_error() -> None:
+    assert judge(failed_tool(args=BROKEN, error="json.decoder.JSONDecodeError")) == (NEVER, "malformed_arguments")
+    for error in ("ValueError", "TypeError", "RuntimeError"):
+        assert judge(failed_tool(args=BROKEN, error=error))[0] == "quarantined_unknown"
+
+
+@pytest.mark.parametrize(
+    ("scope", "args", "error"),
+    [
+        (ADK, MISTYPED, "TOOL_ERROR"),  # ran "lots"
+        (ADK, BROKEN, "TOOL_ERROR"),
+        (STRANDS, BROKEN, "ValueError"),  # turned into `{}`, and ran on the defaults
+        (LANGCHAIN, BROKEN, PYDANTIC),  # a stream was repaired, and 50 were paid for 500
+        ("opentelemetry.instrumentation.genai.llama_index", MISTYPED, "TypeError"),
+        ("openinference.instrumentation.crewai", MISSING, "ValueError"),
+        ("my.own.framework", MISSING, PYDANTIC),
+        ("my.own.framework", MISTYPED, PYDANTIC),
+    ],
+)
+def test_malformed_arguments_prove_nothing_where_the_runtime_was_seen_to_run_them(
+    scope: str, args: str, error: str
+) -> None:
+    attributes = {"openinference.span.kind": "TOOL"} if scope.startswith("openinference") else {}
+    call = failed_tool(scope=scope, id=ID, args=args, error=error, attributes=attributes)
+    assert judge(call)[0].startswith("quarantined")
+
+
+@pytest.mark.parametrize("error", ["RuntimeError", "ValueError", "httpx.HTTPStatusError"])
+def test_nor_where_the_error_is_none_by_which_that_runtime_rejects(error: str) -> None:
+    assert judge(failed_tool(scope=LANGCHAIN, id=ID, args=MISSING, error=error))[0] == "quarantined_unknown"
+    both = failed_tool(scope=LANGCHAIN, id=ID, args=MISSING, error=PYDANTIC, raised=error)
+    assert judge(both)[0] == "quarantined_unknown"
+
+
+@pytest.mark.parametrize("error", [PYDANTIC, "TypeError", "ValueError", "json.decoder.JSONDecodeError"])
+@pytest.mark.parametrize("scope", [LANGCHAIN, STRANDS, ADK, AGENTS, "my.own.framework"])
+def test_an_error_that_looks_like_a_rejection_proves_nothing_with_good_arguments(scope: str, error: str) -> None:
+    """Tools raise them on their provider's answer, after the money moved."""
+    assert judge(failed_tool(scope=scope, id=ID, args=ARGS, error=error))[0].startswith("quarantined")
+
+
+@pytest.mark.parametrize("text", ["1 validation error for create_refund", "Unknown tool: create_refund", "rejected"])
+def test_message_text_proves_nothing(text: str) -> None:
+    exception = Event("exception", {"exception.type": "Exception", "exception.message": text})
+    call = tool(id=ID, args=ARGS, failed=True, events=[exception])._replace(status_message=text)
+    assert judge(call)[0] == "quarantined"
+
+
+@pytest.mark.parametrize("code", ["-32601", "-32602", "tool_error"])
+def test_a_json_rpc_code_on_the_clients_span_proves_nothing(code: str) -> None:
+    call = failed_tool(
+        scope="mcp-python-sdk", kind=SpanKind.CLIENT, error=code, attributes={"mcp.method.name": "tools/call"}
+    )
+    assert verdict(call)[0] == "quarantined_unknown"
+
+
+def test_extra_parameters_and_digits_are_no_violation() -> None:
+    for args in ('{"order_id": "o1", "amount_cents": "500"}', '{"order_id": "o1", "amount_cents": 1, "x": 2}'):
+        assert judge(failed_tool(scope=LANGCHAIN, id=ID, args=args, error=PYDANTIC)) == (
+            "quarantined",
+            "commitment_marker",
+        )
+
+
+def test_a_text_that_telemetry_may_have_cut_is_not_the_models() -> None:
+    call = failed_tool(scope=AGENTS, args=BROKEN, error="_OTHER")
+    other = span("other", attributes={"text": "x" * len(BROKEN)})
+    assert judge(call, length_limit=len(BROKEN))[0].startswith("quarantined")
+    assert verdict(call, length_limit=None)[0].startswith("quarantined"), "it is the longest text of its trace"
+    assert verdict(call, other, length_limit=None)[0].startswith("quarantined")
+    assert verdict(call, span("o", attributes={"text": "x" * 500}), length_limit=None)[0] == NEVER
+    assert judge(call, length_limit=0)[0] == NEVER
+
+
+def test_what_an_mcp_server_checks_is_not_the_frameworks_to_reject() -> None:
+    call = failed_tool(scope=AGENTS, args=MISSING, error="_OTHER")
+    answer = json.dumps({"tools": [{"name": "create_refund", "inputSchema": SCHEMA}]})
+    attributes = {"rpc.method": "tools/list", "response": answer}
+    listing = span("MCP request: tools/list", scope="logfire.mcp", attributes=attributes)
+    assert judge(call) == (NEVER, "malformed_arguments")
+    assert judge(call, listing)[0].startswith("quarantined")
+
+
+def test_a_servers_span_of_a_dialect_that_checks_is_a_proof() -> None:
+    call = tool(scope=AGENTS, args=MISSING, result="x")
+    attributes = {"mcp.method.name": "tools/call", "gen_ai.tool.name": "create_refund"}
+    served = span(
+        "tools/call create_refund",
+        parent=call,
+        kind=SpanKind.SERVER,
+        scope="mcp-python-sdk",
+        attributes=attributes,
+        error="tool_error",
+    )
+    assert judge(call, served) == (NEVER, "malformed_arguments")
+
+
+@pytest.mark.parametrize("lost", ["dropped", "partial"])
+def test_what_is_lost_voids_a_proof_by_arguments_or_by_a_list(lost: str) -> None:
+    options: dict[str, Any] = {"partial": True} if lost == "partial" else {}
+    dropped = 1 if lost == "dropped" else 0
+    malformed = failed_tool(scope=LANGCHAIN, id=ID, args=MISSING, error=PYDANTIC, dropped=dropped)
+    unknown = failed_tool("delete_all", id=ID, args="{}", dropped=dropped)
+    assert judge(malformed, **options)[0].startswith("quarantined")
+    assert judge(unknown, **options)[0].startswith("quarantined")
+
+
+# -- a tool that does not exist --------------------------------------------------------------------------------------
+
+
+def test_a_name_missing_from_the_models_whole_list_is_unknown() -> None:
+    assert judge(failed_tool("delete_all", id=ID, args="{}")) == (NEVER, "unknown_tool")
+
+
+@pytest.mark.parametrize(
+    "listed", ["create_refund", "shop.create_refund", "shop-create_refund", "mcp__shop__create_refund"]
+)
+def test_a_name_on_the_list_is_not_though_servers_and_plugins_prefix_it(listed: str) -> None:
+    assert judge(failed_tool(id=ID, args=ARGS), offers={listed: SCHEMA})[0] == "quarantined"
+    called = failed_tool(listed, id=ID, args=ARGS)
+    assert judge(called, offers={"create_refund": SCHEMA})[0] == "quarantined"
+
+
+def test_only_a_failed_call_can_be_of_an_unknown_tool() -> None:
+    assert judge(tool("delete_all", id=ID, args="{}", at=(10, None)))[0].startswith("quarantined")
+    assert judge(tool("delete_all", id=ID, args="{}"))[0] == "no_retry_needed"
+
+
+@pytest.mark.parametrize(
+    "listing",
+    [
+        '[{"name": "create_refund", "parameters": {"ty',
+        json.dumps({"tools": [{"name": "create_refund"}], "nextCursor": "2"}),
+        "create_refund, mail",
+    ],
+)
+def test_a_list_that_is_not_whole_proves_nothing(listing: str) -> None:
+    top = agent()
+    turn = chat((ID, "delete_all", {}), parent=top, attributes={"gen_ai.tool.definitions": listing})
+    call = failed_tool("delete_all", id=ID, args="{}", parent=top)
+    assert verdict(call, top, turn)[0] == "quarantined"
+    whole = turn._replace(attributes={**turn.attributes, "gen_ai.tool.definitions": '[{"name": "create_refund"}]'})
+    assert verdict(call, top, whole)[0] == NEVER
+    assert verdict(call, top, whole._replace(dropped_attributes=1))[0] == "quarantined"
+
+
+def test_a_list_beyond_the_nearest_agent_proves_nothing() -> None:
+    outer = agent()
+    turn = chat(("call_of_outer_1x", "ask", {}), offers={"ask": None}, parent=outer)
+    inner = agent(parent=outer, at=(5, 50))
+    call = failed_tool("delete_all", id=ID, args="{}", parent=inner)
+    assert verdict(call, outer, turn, inner)[0] == "quarantined"
+
+
+def test_a_tool_that_ever_worked_exists() -> None:
+    call = failed_tool("delete_all", id=ID, args="{}")
+    worked = tool("delete_all", id="call_Other7Qw2", args='{"x":1}', at=(1, 2))
+    assert judge(call, worked)[0] == "quarantined"
+
+
+def test_what_the_user_declared_decides_where_no_list_is_recorded() -> None:
+    call = failed_tool("delete_all", id=ID, args="{}")
+    assert verdict(call)[0] == "quarantined"
+    assert verdict(call, policy=Policy(known=("create_*",))) == (NEVER, "unknown_tool")
+    assert verdict(call, policy=Policy(known=("create_*", "delete_all")))[0] == "quarantined"
+    prefixed = failed_tool("shop-create_refund", id=ID, args=ARGS)
+    assert verdict(prefixed, policy=Policy(known=("create_refund",)))[0] == "quarantined"
+
+
+def test_a_name_that_telemetry_cut_is_not_unknown() -> None:
+    call = failed_tool("create_ref", id=ID, args=ARGS)
+    assert judge(call, length_limit=10)[0].startswith("quarantined")
