@@ -58,7 +58,8 @@ def _others() -> dict[str, Callable[[], list[SpanProcessor]]]:
     }
 
 
-def _tracer(processors: list[SpanProcessor]) -> trace.Tracer:
+def tracer_of(processors: list[SpanProcessor]) -> trace.Tracer:
+    """A tracer of a provider with these processors."""
     provider = TracerProvider()
     for processor in processors:
         provider.add_span_processor(processor)
@@ -71,9 +72,9 @@ def measure(name: str, others: bool, seconds: float) -> dict[str, float]:
     _logs.set_logger_provider(LoggerProvider())
     metrics.set_meter_provider(MeterProvider())
     case = CASES[name]
-    tracers = {"base": _tracer([_batch()]), "twin": _tracer([_batch()]), "ours": _tracer(_ours())}
+    tracers = {"base": tracer_of([_batch()]), "twin": tracer_of([_batch()]), "ours": tracer_of(_ours())}
     if others:
-        tracers.update({title: _tracer(make()) for title, make in _others().items()})
+        tracers.update({title: tracer_of(make()) for title, make in _others().items()})
     best = dict.fromkeys(tracers, float("inf"))
     runs = _runs_per_round(case, tracers["base"])
     end = time.perf_counter() + seconds

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from genai_processor.cli.output import Counts, Rows, write_json, write_json_lines
+from genai_processor.cli.output import write_json, write_json_lines
 from genai_processor.cli.progress import ScanProgress
 from genai_processor.cli.scan import scan_rows
 from genai_processor.cli.table import Table
@@ -119,7 +119,12 @@ def scan(
             on_progress=progress.update,
         )
         try:
-            count = _write(rows, format, all_calls, progress)
+            if format is Format.jsonl:
+                count = write_json_lines(rows, sys.stdout.buffer, eager=not all(map(os.path.isfile, files)))
+            elif format is Format.json:
+                count = write_json(rows, sys.stdout.buffer)
+            else:
+                count = Table(_console(), every_call=all_calls, before_print=progress.stop).print(rows)
             sys.stdout.flush()
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more
@@ -140,14 +145,6 @@ def settings(
         console.print(row.name, style="bold", highlight=False)
         console.print(f"{row.type}; default: {row.default}. {row.meaning}", highlight=False, markup=False)
         console.print()
-
-
-def _write(rows: Rows, format: Format, all_calls: bool, progress: ScanProgress) -> Counts:
-    if format is Format.jsonl:
-        return write_json_lines(rows, sys.stdout.buffer)
-    if format is Format.json:
-        return write_json(rows, sys.stdout.buffer)
-    return Table(_console(), every_call=all_calls, before_print=progress.stop).print(rows)
 
 
 def _console() -> Console:

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import IO, Any
 
 import orjson
@@ -23,14 +22,20 @@ SECTIONS = {
 }
 """Each kind of row with the key of the JSON object under which such rows are."""
 
-_FLUSH_SECONDS = 0.1
 
+def write_json_lines(rows: Rows, out: IO[bytes], *, eager: bool = False) -> Counts:
+    """One object a line, `kind` first; last a `total`.
 
-def write_json_lines(rows: Rows, out: IO[bytes], clock: Callable[[], float] = time.monotonic) -> Counts:
-    """One object a line, `kind` first; last a `total`. Returns how many rows of each kind were written."""
+    Args:
+        rows: The rows.
+        out: Where to write.
+        eager: The input may pause at any time, so no row is held back.
+
+    Returns:
+        How many rows of each kind were written.
+    """
     count = dict.fromkeys(SECTIONS, 0)
     tokens = {"input_tokens": 0, "output_tokens": 0, "rebilled_tokens": 0}
-    flushed = clock()
     for kind, row in rows:
         count[kind] += 1
         if kind == "usage":
@@ -39,9 +44,8 @@ def write_json_lines(rows: Rows, out: IO[bytes], clock: Callable[[], float] = ti
         elif kind == "rebilled":
             tokens["rebilled_tokens"] += row["input_tokens"]
         out.write(_dumped({"kind": kind, **row}) + b"\n")
-        if (now := clock()) - flushed > _FLUSH_SECONDS:
-            out.flush()  # whoever reads along need not wait for the end
-            flushed = now
+        if eager:
+            out.flush()
     counted = {SECTIONS[kind]: count[kind] for kind in ("call", "duplicate", "unobserved_call", "error")}
     out.write(_dumped({"kind": "total", **counted, **tokens}) + b"\n")
     out.flush()

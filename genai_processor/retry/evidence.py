@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from genai_processor.retry.nodes import Below, Nested, Node
 
-
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 

@@ -67,6 +67,8 @@ class Turns:
 
     def join(self, call: Node) -> Joined | None:
         """The proposal that a call executes: by id, by the step that names it, by tool and arguments, or none."""
+        if len(self._trace.nodes) == 1:
+            return None
         key = id(call)
         if key not in self._joined:
             self._joined[key] = self._by_call_id(call) or self._by_step(call) or self._by_arguments(call)

@@ -8,7 +8,17 @@ from typing import Final, NamedTuple
 
 from genai_processor.spans.definitions import ToolList
 from genai_processor.spans.read import consumed, operation_of, proposals, read_tool, tools_on_offer
-from genai_processor.spans.records import Inference, Operation, Proposal, Result, Span, SpanKind, StatusCode, ToolCall, View
+from genai_processor.spans.records import (
+    Inference,
+    Operation,
+    Proposal,
+    Result,
+    Span,
+    SpanKind,
+    StatusCode,
+    ToolCall,
+    View,
+)
 
 
 class Below:

@@ -14,7 +14,6 @@ from genai_processor.spans.definitions import ToolList
 from genai_processor.spans.read import own_schema
 from genai_processor.spans.records import Operation, SpanKind, View
 
-
 _UNREAD: Final = object()
 _OFFERING: Final = frozenset({Operation.INFERENCE, Operation.AGENT})
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from genai_processor.retry.assess import AssessedCall, Assessor
+from genai_processor.retry.assess import Assessor
+from genai_processor.retry.assessed import AssessedCall
 from genai_processor.retry.duplicates import DuplicateKey, Repetition, repetition, retry_of
 from genai_processor.retry.findings import DuplicateGroup, Finding, Findings, UnobservedCall
 from genai_processor.retry.history import Execution, History
@@ -17,7 +18,8 @@ from genai_processor.retry.nodes import Node
 from genai_processor.retry.policy import Policy
 from genai_processor.retry.seen import SeenNames
 from genai_processor.retry.trace import Trace
-from genai_processor.retry.verdict import Ended, Execution as Executed, Reason, RetryVerdict
+from genai_processor.retry.verdict import Ended, Reason, RetryVerdict
+from genai_processor.retry.verdict import Execution as Executed
 from genai_processor.spans.arguments import Arguments, ArgumentsState
 from genai_processor.spans.messages import glance_at
 from genai_processor.spans.read import tools_on_offer

@@ -23,16 +23,7 @@ class Trace:
     """
 
     def __init__(self, spans: Iterable[Span], *, length_limit: int | None = None, partial: bool = False) -> None:
-        self.nodes: list[Node] = []
-        self.by_id: dict[str, Node] = {}
-        self.length_limit = length_limit
-        self.partial = partial
-        self._calls: list[Node] | None = None
-        self._turns: list[Node] | None = None
-        self._conversations: dict[int, str | None] = {}
-        self._found: dict[object, Any] = {}
-        self._lengths = self._string_lengths()
-        self._longest = self._second = -1
+        self._begin([], length_limit, partial)
         for span in spans:
             if span.span_id and span.span_id in self.by_id:
                 continue
@@ -46,10 +37,21 @@ class Trace:
     @classmethod
     def of(cls, nodes: list[Node], *, length_limit: int, partial: bool) -> Trace:
         """A trace of nodes that are linked and merged already (live: the spans above them are still open)."""
-        trace = cls((), length_limit=length_limit, partial=partial)
-        trace.nodes = nodes
-        trace.by_id = {node.span.span_id: node for node in nodes}
+        trace = cls.__new__(cls)
+        trace._begin(nodes, length_limit, partial)
         return trace
+
+    def _begin(self, nodes: list[Node], length_limit: int | None, partial: bool) -> None:
+        self.nodes = nodes
+        self.by_id: dict[str, Node] = {}
+        self.length_limit = length_limit
+        self.partial = partial
+        self._calls: list[Node] | None = None
+        self._turns: list[Node] | None = None
+        self._conversations: dict[int, str | None] = {}
+        self._found: dict[object, Any] = {}
+        self._lengths = self._string_lengths()
+        self._longest = self._second = -1
 
     @property
     def trace_id(self) -> str:

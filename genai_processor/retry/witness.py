@@ -14,7 +14,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from genai_processor.retry.assess import AssessedCall, Assessor
+from genai_processor.retry.assess import Assessor
+from genai_processor.retry.assessed import AssessedCall
 from genai_processor.retry.came_back import CameBack, Rendered
 from genai_processor.retry.duplicates import Repetition, repetition
 from genai_processor.retry.evidence import Evidence, begins_tool_span

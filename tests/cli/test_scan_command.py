@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from cli_helpers import COMMAND, REFUND_TWICE, REJECTED, environment, run, span_in, spans_of, tool_span, written
+from cli_helpers import COMMAND, DATA, REFUND_TWICE, REJECTED, environment, run, span_in, spans_of, tool_span, written
 
 CALL_FIELDS = (
     "file trace_id span_id span_ids start_unix_nano end_unix_nano tool call_id call_id_source arguments_state "
@@ -218,8 +218,9 @@ def test_one_trace_over_several_files_is_joined(tmp_path: Path) -> None:
 
 
 def test_unobserved_call_has_the_file_of_its_trace(tmp_path: Path) -> None:
-    documents = [document for document in spans_of(REFUND_TWICE) if "execute_tool" not in json.dumps(document)]
-    path = written(tmp_path / "proposals.jsonl", documents)
+    traced = DATA / "corpus/pydantic-ai__native-v5/s02_commit_then_502.jsonl"
+    proposals = [document for document in spans_of(traced) if span_in(document)["name"].startswith("chat ")]
+    path = written(tmp_path / "proposals.jsonl", proposals)
     report = run("scan", "--format", "json", REJECTED, path).json()
     assert report["unobserved_calls"]
     assert {row["file"] for row in report["unobserved_calls"]} == {str(path)}

@@ -129,10 +129,8 @@ class AgentRun:
         """What was stamped on a span, without the common part of the names."""
         wanted = span.get_span_context().span_id
         (found,) = [one for one in self.exported if one.context is not None and one.context.span_id == wanted]
-        prefix = "genai.retry."
-        return {
-            key.removeprefix(prefix): value for key, value in (found.attributes or {}).items() if key.startswith(prefix)
-        }
+        own, prefix = found.attributes or {}, "genai.retry."
+        return {key.removeprefix(prefix): value for key, value in own.items() if key.startswith(prefix)}
 
     def verdict(self, span: Span) -> tuple[str, str]:
         """The verdict and reason that were stamped."""

@@ -19,6 +19,7 @@ from genai_processor.spans.dialects.openllmetry import OPENLLMETRY
 from genai_processor.spans.records import Operation, Span
 from genai_processor.spans.values import loads, quick_loads, text
 
+
 def _task_operation(span: Span) -> Operation | None:
     attributes = span.attributes
     if attributes.get("traceloop.span.kind") != "task":
