@@ -51,7 +51,7 @@ def templates() -> list[tuple[list[bytes], dict[bytes, bytes]]]:
     found = []
     for path in sorted(DATA.glob("*/*/*.jsonl")):
         text = path.read_bytes()
-        ids = {value: b"hex" for value in _HEX_ID.findall(text)} | {value: b"text" for value in _OTHER_ID.findall(text)}
+        ids = dict.fromkeys(_HEX_ID.findall(text), b"hex") | dict.fromkeys(_OTHER_ID.findall(text), b"text")
         pattern = b"|".join(re.escape(value) for value in sorted(ids, key=len, reverse=True))
         found.append((re.split(b"(" + pattern + b")", text) if ids else [text], ids))
     return found
@@ -87,11 +87,11 @@ def write_json(path: Path, size: int) -> int:
 
 def write_protobuf(json_path: Path, path: Path) -> None:
     """Write the same as length-prefixed protobuf."""
-    from google.protobuf.json_format import ParseDict  # type: ignore[import-untyped]
-    from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
-
     import base64
     import json
+
+    from google.protobuf.json_format import ParseDict  # type: ignore[import-untyped]
+    from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
     def base64_ids(document: object) -> None:
         todo = [document]
@@ -143,7 +143,9 @@ def ratios(folder: Path, megabytes: int) -> None:
     write_protobuf(plain, packed)
     scan = ("scan", "--format", "jsonl")
     idle_scan = "import genai_processor.cli.app"
-    print(f"{spans:,} spans, {plain.stat().st_size / 1e6:.0f} MB of JSON, {packed.stat().st_size / 1e6:.0f} MB of protobuf\n")
+    print(
+        f"{spans:,} spans, {plain.stat().st_size / 1e6:.0f} MB of JSON, {packed.stat().st_size / 1e6:.0f} MB of protobuf\n"
+    )
     print("| What | CPU s | spans/s | × bare |\n| --- | --- | --- | --- |")
     for name, bare, path in (("JSON", _BARE_JSON, plain), ("protobuf", _BARE_PROTOBUF, packed)):
         preload = "import orjson" if name == "JSON" else "import opentelemetry.proto.trace.v1.trace_pb2"

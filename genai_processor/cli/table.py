@@ -31,7 +31,6 @@ _EVIDENCE, _WHERE = 3, 4
 _SHRINKING = ((_WHERE, 24), (_EVIDENCE, 24), (_WHERE, 16), (0, 14), (_EVIDENCE, 8), (2, 10), (1, 12), (0, 8))
 
 
-
 class Table:
     """Collects what is to be shown, then prints it.
 

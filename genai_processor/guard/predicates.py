@@ -3,12 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from genai_processor.retry.recent import RecentRuns
+from genai_processor.retry.recent import RecentRuns, chain
 from genai_processor.retry.verdict import Reason, RetryVerdict
-
-_MAX_CHAIN = 100
 
 
 def is_safe_to_retry(error: BaseException, *, same_call_id: bool = False) -> bool:
@@ -25,24 +21,10 @@ def is_safe_to_retry(error: BaseException, *, same_call_id: bool = False) -> boo
     Returns:
         False unless it is known to be safe. An exception that no known call ended is unknown.
     """
-    verdicts = RecentRuns.of_process().verdicts(_chain(error))
+    verdicts = RecentRuns.of_process().verdicts(chain(error))
     if verdicts is None:
         return False
     allowed = {RetryVerdict.RETRYABLE_PRE_EXECUTION, RetryVerdict.RETRYABLE_READ_ONLY}
     if same_call_id:
         allowed.add(RetryVerdict.RETRYABLE_SAME_CALL_ID)
     return all(verdict.verdict in allowed or verdict.reason is Reason.PAUSED for verdict in verdicts)
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The exception, what it was raised from, and what a group holds; each once."""
-    stack, seen = [error], set[int]()
-    while stack and len(seen) < _MAX_CHAIN:
-        current = stack.pop()
-        if id(current) in seen:
-            continue
-        seen.add(id(current))
-        yield current
-        stack.extend(inner for inner in (current.__cause__, current.__context__) if inner is not None)
-        if isinstance(current, BaseExceptionGroup):
-            stack.extend(current.exceptions)

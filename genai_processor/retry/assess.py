@@ -178,16 +178,18 @@ class Assessor:
 
     def _ids_with_two_meanings(self, calls: list[Node]) -> set[tuple[str, str]]:
         """The ids that stand for two argument sets, or two tools, in one scope: they are no token for either."""
-        meanings: dict[tuple[str, str], set[object]] = {}
+        tools: dict[tuple[str, str], set[str | None]] = {}
+        forms: dict[tuple[str, str], set[str]] = {}
         for call in calls:
             call_id, source, _ = self._call_id(call)
             if call_id is None or source is not CallIdSource.SPAN or call.call is None:
                 continue
-            scope = self.scope_of(call)
+            key = (self.scope_of(call), call_id)
+            tools.setdefault(key, set()).add(call.call.tool)
             form = fingerprint(self.arguments_of(call)[0])
             if form is not None:
-                meanings.setdefault((scope, call_id), set()).add((call.call.tool, form))
-        return {key for key, found in meanings.items() if len(found) > 1}
+                forms.setdefault(key, set()).add(form)
+        return {key for table in (tools, forms) for key, found in table.items() if len(found) > 1}
 
     # -- ending and execution --------------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ class CameBack(Execution):
 
     __slots__ = ("_limit", "_number", "trace")
 
-    def __init__(  # noqa: PLR0913 - one object per call, built in one go
+    def __init__(
         self,
         span_id: int,
         trace_id: str,

@@ -121,9 +121,7 @@ def _never_served(call: Node, trace: Trace) -> str | None:
 
 def _requests(trace: Trace, kind: int, scope: str) -> tuple[int, int]:
     """How many requests of a kind a trace has, and how many of them with a server's span."""
-    requests = [
-        node for node in trace.nodes if node.span.kind == kind and node.span.scope == scope and _is_request(node)
-    ]
+    requests = [node for node in trace.nodes if node.span.kind == kind and node.span.scope == scope and _is_request(node)]
     return len(requests), sum(any(child.span.kind == SpanKind.SERVER for child in node.children) for node in requests)
 
 

@@ -8,17 +8,16 @@ started.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from genai_processor.retry.locks import guard_with_lock
 from genai_processor.retry.nodes import Below, Nested, Node
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import ReadableSpan
 
 MAX_OPEN: Final = 200_000
 _OPEN: Final = 2**63
-_OTHER, _OUTSIDE, _MODEL = Below.OTHER, Below.OUTSIDE, Below.MODEL
+_OTHER, _OUTSIDE, _MODEL, _NESTED = Below.OTHER, Below.OUTSIDE, Below.MODEL, Below.NESTED
 _OUTWARD: Final = frozenset({2, 3})  # the SDK's numbers of CLIENT and PRODUCER
 
 
@@ -38,10 +37,18 @@ _TOOL_MARKS: Final = (
 
 
 class Evidence:
-    """Who stands below whom, by span id. The caller holds a lock."""
+    """Who stands below whom, by span id.
+
+    What nearly every span does is written as single operations on dictionaries, which threads cannot tear: a lock around
+    them would cost more than they do, and make threads wait for each other. Only counting takes the lock.
+    """
+
+    _lock: threading.RLock
 
     def __init__(self) -> None:
-        self._below: dict[int, int] = {}
+        guard_with_lock(self)
+        self._below: tuple[dict[int, int], ...] = ({}, {}, {}, {})
+        """One table for each bit of `Below`: the spans that have such a one below them."""
         self._tools: dict[int, list[Nested]] = {}
         self.watched: dict[int, tuple[int, ...]] = {}
         """Open spans in or below tool spans, each with those tool spans, outermost first."""
@@ -58,13 +65,16 @@ class Evidence:
         if not (begins_tool or tools):
             return
         own = span._context.span_id
-        for tool in tools:
-            self._open[tool] = self._open.get(tool, 0) + 1
+        if tools:
+            with self._lock:
+                for tool in tools:
+                    self._open[tool] = self._open.get(tool, 0) + 1
         self.watched[own] = (*tools, own) if begins_tool else tools
         if len(self.watched) > MAX_OPEN:
-            self.watched.clear()
-            self._open.clear()
-            self._lost_at = max(self._lost_at, span._start_time or 0)
+            with self._lock:
+                self.watched.clear()
+                self._open.clear()
+                self._lost_at = max(self._lost_at, span._start_time or 0)
 
     def ended(self, span: Any, own_flags: int = -1) -> tuple[int, ...]:
         """Pass up what stood below a span that is no tool call.
@@ -77,9 +87,10 @@ class Evidence:
             The spans that it stood below and that may be tool spans which have ended before.
         """
         # A span context is a tuple (trace id, span id, is remote, …); its properties cost as much as all the rest here.
-        context, parent, below = span._context, span._parent, self._below
+        context, parent = span._context, span._parent
         own = context[1] if context is not None else 0
-        flags = below.pop(own, 0)
+        other, outside, model, nested = self._below
+        flags = other.pop(own, 0) | outside.pop(own, 0) | model.pop(own, 0) | nested.pop(own, 0)
         tools = self._tools.pop(own, None) if self._tools else None
         watched = self._unwatch(own) if self.watched else ()
         if parent is None or parent[2]:
@@ -89,76 +100,96 @@ class Evidence:
         flags |= own_flags
         above = parent[1]
         if flags:
-            below[above] = below.get(above, 0) | flags
-            if len(below) > MAX_OPEN:
-                self._drop(span)
+            self._tell(above, flags, span)
         if tools:
             crossed = [Nested(tool, True) for tool, _ in tools] if own_flags == _MODEL else tools
             self._tools.setdefault(above, []).extend(crossed)
         return watched or (above,)
 
-    def glanced(self, own: int, parent: Any) -> bool:
+    def _tell(self, above: int, flags: int, span: Any) -> None:
+        other, outside, model, nested = self._below
+        if flags & _OTHER:
+            other[above] = _OTHER
+            if len(other) > MAX_OPEN:
+                self._drop(span)
+        if flags & _OUTSIDE:
+            outside[above] = _OUTSIDE
+            if len(outside) > MAX_OPEN:
+                self._drop(span)
+        if flags > 3:
+            if flags & _MODEL:
+                model[above] = _MODEL
+            if flags & _NESTED:
+                nested[above] = _NESTED
+            if len(model) + len(nested) > MAX_OPEN:
+                self._drop(span)
+
+    def glanced(self, own: int, parent: Any, span: Any) -> bool:
         """Pass up a tool call that came back, if nobody will ask for more than that.
 
         Returns:
             False, with nothing changed, if a tool span is open above it or one stands below it.
         """
-        if self.watched:
-            if len(self.watched.get(own, ())) > 1 or own in self._tools:
-                return False
-            self.watched.pop(own, None)
-            if self._open:
-                self._open.pop(own, None)
-        elif own in self._tools:
+        if own in self._tools or len(self.watched.get(own, ())) > 1:
             return False
-        self._below.pop(own, None)
-        if parent is not None and not parent.is_remote:
-            above = parent.span_id
-            self._below[above] = self._below.get(above, Below.NOTHING) | Below.NESTED
+        self.watched.pop(own, None)
+        if self._open:
+            self._open.pop(own, None)
+        for table in self._below:
+            if table:
+                table.pop(own, None)
+        if parent is not None and not parent[2]:
+            self._tell(parent[1], _NESTED, span)
         return True
 
     def _unwatch(self, own: int) -> tuple[int, ...]:
         """Count a span as ended below the tool spans that are still open; returns those that are not."""
+        tools = self.watched.pop(own, ())
+        if not tools or tools == (own,):
+            return ()
         late = []
-        for tool in self.watched.pop(own, ()):
-            if tool == own:
-                continue
-            if tool in self.watched:
-                self._open[tool] = self._open.get(tool, 1) - 1
-            else:
-                late.append(tool)
+        with self._lock:
+            for tool in tools:
+                if tool == own:
+                    continue
+                if tool in self.watched:
+                    self._open[tool] = self._open.get(tool, 1) - 1
+                else:
+                    late.append(tool)
         return tuple(late)
 
-    def take(self, span: ReadableSpan, node: Node) -> bool:
+    def take(self, span: Any, node: Node) -> bool:
         """Give a tool span what stood below it, and tell its parent of it.
 
         Returns:
             Whether evidence may have been lost since it began.
         """
-        context: Any = span.context
+        context, parent = span._context, span._parent
         own = context.span_id if context is not None else 0
-        flags = self._below.pop(own, Below.NOTHING)
+        flags = 0
+        for table in self._below:
+            flags |= table.pop(own, 0)
         node.tools = tuple(self._tools.pop(own, ()))
         if self.watched:
             self._unwatch(own)
             if self._open.pop(own, 0) > 0:
                 node.latest = _OPEN
-                flags |= Below.OTHER
+                flags |= _OTHER
         node.below = flags
-        parent: Any = span.parent
         if parent is not None and not parent.is_remote:
             above = self._tools.setdefault(parent.span_id, [])
             above.append(Nested(node, False))
             if len(self._tools) > MAX_OPEN or len(above) > MAX_OPEN:
                 self._drop(span)
-        return (span.start_time or 0) <= self._lost_at
+        return (span._start_time or 0) <= self._lost_at
 
-    def _drop(self, span: ReadableSpan) -> None:
+    def _drop(self, span: Any) -> None:
         """Forget the older half of what is open."""
-        for table in (self._below, self._tools):
-            for key in list(table)[: len(table) // 2]:
-                del table[key]
-        for held in self._tools.values():
-            del held[: -MAX_OPEN // 2]
-        self._lost_at = max(self._lost_at, span.end_time or span.start_time or 0)
-        self.lost += 1
+        with self._lock:
+            for table in (*self._below, self._tools):
+                for key in list(table)[: len(table) // 2]:
+                    table.pop(key, None)
+            for held in list(self._tools.values()):
+                del held[: -MAX_OPEN // 2]
+            self._lost_at = max(self._lost_at, span._end_time or span._start_time or 0)
+            self.lost += 1

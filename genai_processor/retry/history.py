@@ -293,10 +293,9 @@ class History:
         self._schemas: OrderedDict[str, list[Any]] = OrderedDict()
 
     def is_first(self, name: str, execution: Execution) -> bool:
-        """Remember an execution if nothing at all is known of its scope: then it repeats nothing."""
-        if name in self._scopes:
+        """Remember an execution if nothing at all is known of its scope: then it repeats nothing. Needs no lock."""
+        if self._scopes.setdefault(name, execution) is not execution:
             return False
-        self._scopes[name] = execution
         if len(self._scopes) > self._max_scopes:
             self._evict()
         return True

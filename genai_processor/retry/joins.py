@@ -161,9 +161,7 @@ class Turns:
             fitting = [
                 row
                 for row in self.rows()
-                if same_tool(tool, row[2].tool)
-                and action is not None
-                and self._form(row[2]) == action
+                if same_tool(tool, row[2].tool) and action is not None and self._form(row[2]) == action
             ]
         before = [row for row in fitting if (row[0].span.start_ns or 0) <= start_ns]
         return Joined(before[-1][0], before[-1][2], call_id is not None, True) if before else None
@@ -204,5 +202,3 @@ def _last_part(name: Any) -> str:
 def _inference_above(turn: Node) -> Node | None:
     """An inference span inside another: both report one response."""
     return next((node for node in turn.ancestors() if node.operation is Operation.INFERENCE), None)
-
-

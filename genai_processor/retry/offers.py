@@ -112,14 +112,21 @@ class Offers:
                 return
         agent = next((node for node in self._call.ancestors() if node.operation is Operation.AGENT), None)
         key = ("offered near", id(agent), self._call.span.parent_span_id if agent is None else None)
-        yield from self._trace.once(key, lambda: self._distinct((agent, *self._near(agent))))
+        for when, offered in self._trace.once(key, lambda: self._distinct((agent, *self._near(agent)))):
+            if when <= self._call.when:  # a later turn proposed nothing that ran before
+                yield offered
         if self._call.call is not None and self._call.call.view is not View.FRAMEWORK:
             yield from self._listed()
 
-    def _distinct(self, nodes: Iterable[Node | None]) -> list[ToolList]:
-        """What the spans say was on offer, each list once: an agent's inferences mostly repeat one."""
-        offered = [self._offered(node) for node in nodes if node is not None]
-        return list({id(found): found for found in offered if found is not None}.values())
+    def _distinct(self, nodes: Iterable[Node | None]) -> list[tuple[tuple[int, int], ToolList]]:
+        """What the spans say was on offer and since when, each list once: an agent's inferences mostly repeat one."""
+        since: dict[int, tuple[tuple[int, int], ToolList]] = {}
+        for node in nodes:
+            found = self._offered(node) if node is not None else None
+            if node is not None and found is not None:
+                known = since.get(id(found))
+                since[id(found)] = (min(node.when, known[0]) if known is not None else node.when, found)
+        return list(since.values())
 
     def _near(self, agent: Node | None) -> Iterator[Node]:
         """The inferences of an agent; while it is still open, those beside the call."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from genai_processor.retry.locks import guard_with_lock
@@ -18,6 +18,7 @@ from genai_processor.retry.verdict import Effect, Reason, RetryVerdict, Verdict
 
 _MAX_RUNS: Final = 2_000
 _MAX_CALLS: Final = 1_000
+_MAX_CHAIN: Final = 100
 
 
 class Raised(NamedTuple):
@@ -71,18 +72,23 @@ class RecentRuns:
         views = tuple(int(view.span.span_id, 16) for view in node.views()[1:])
         self._put(trace_id, span_id, views, _Call(verdict, tuple(_raised(node, handled))))
 
+    def revise(self, trace_id: int, span_id: int, verdict: Verdict) -> None:
+        """Replace the verdict on a call: a span that ended late has belied it."""
+        with self._lock:
+            run = self._runs.get(trace_id)
+            if run is not None and span_id in run:
+                run[span_id] = run[span_id]._replace(verdict=verdict)
+
     def succeeded(self, trace_id: int, effect: Effect) -> None:
         """Remember that some call of a trace came back, unless it changes nothing."""
         if effect is _READ_ONLY:
             return
-        with self._lock:
-            run = self._runs.get(trace_id)
-            if run is None:
-                self._runs[trace_id] = _ONE_SUCCEEDED  # most runs never hold more, and then share one table
-                if len(self._runs) > _MAX_RUNS:
-                    self._overfull.pop(self._runs.popitem(last=False)[0], None)
-            elif run is not _ONE_SUCCEEDED:
-                run[0] = _SUCCEEDED
+        run = self._runs.setdefault(trace_id, _ONE_SUCCEEDED)  # most runs never hold more, and then share one table
+        if run is not _ONE_SUCCEEDED:
+            run[0] = _SUCCEEDED
+        elif len(self._runs) > _MAX_RUNS:
+            with self._lock:
+                self._overfull.pop(self._runs.popitem(last=False)[0], None)
 
     def _put(self, trace_id: int, span_id: int, views: tuple[int, ...], call: _Call) -> None:
         with self._lock:
@@ -101,8 +107,8 @@ class RecentRuns:
     def _where(self, matches: Callable[[Raised, Raised], bool], wanted: list[Raised]) -> list[int]:
         return [
             trace_id
-            for trace_id, run in self._runs.items()
-            if any(matches(have, want) for call in run.values() for have in call.raised for want in wanted)
+            for trace_id, run in list(self._runs.items())
+            if any(matches(have, want) for call in list(run.values()) for have in call.raised for want in wanted)
         ]
 
     def verdicts(self, errors: Iterable[BaseException]) -> list[Verdict] | None:
@@ -117,7 +123,21 @@ class RecentRuns:
             found = self._where(_is_same, wanted) or self._where(_looks_same, wanted)
             if not found or any(trace_id in self._overfull for trace_id in found):
                 return None
-            return [call.verdict for trace_id in found for call in self._runs[trace_id].values()]
+            return [call.verdict for trace_id in found for call in list(self._runs[trace_id].values())]
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """An exception, what it was raised from, and what a group holds; each once, and not without end."""
+    stack, seen = [error], set[int]()
+    while stack and len(seen) < _MAX_CHAIN:
+        current = stack.pop()
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        yield current
+        stack.extend(inner for inner in (current.__cause__, current.__context__) if inner is not None)
+        if isinstance(current, BaseExceptionGroup):
+            stack.extend(current.exceptions)
 
 
 def _raised(node: Node, handled: BaseException | None) -> Iterable[Raised]:
@@ -131,11 +151,10 @@ def _raised(node: Node, handled: BaseException | None) -> Iterable[Raised]:
                 yield Raised(None, name, message if isinstance(message, str) and message else None)
         if view.call is not None:
             names.extend(name.rpartition(".")[2] for name in view.call.error_types)
-    while handled is not None:
-        described = _described(handled)
+    for error in chain(handled) if handled is not None else ():
+        described = _described(error)
         if not names or described.type_name in names or any(name in _GENERIC for name in names):
             yield described
-        handled = handled.__cause__ or handled.__context__
 
 
 _GENERIC = frozenset({"_OTHER", "Exception", "None"})

@@ -56,7 +56,12 @@ class Usage:
     rebilled_tokens: int
 
 
-_INPUT_TOKENS = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt", "ai.usage.promptTokens")
+_INPUT_TOKENS = (
+    "gen_ai.usage.input_tokens",
+    "gen_ai.usage.prompt_tokens",
+    "llm.token_count.prompt",
+    "ai.usage.promptTokens",
+)
 _OUTPUT_TOKENS = (
     "gen_ai.usage.output_tokens",
     "gen_ai.usage.completion_tokens",
@@ -93,9 +98,7 @@ class Survey:
         self._findings = Findings()
         self._unstarted: OrderedDict[tuple[str, str], str] = OrderedDict()
 
-    def judge(
-        self, trace: Trace, file_of: Callable[[str], str] | None = None
-    ) -> tuple[list[SurveyedCall], Usage]:
+    def judge(self, trace: Trace, file_of: Callable[[str], str] | None = None) -> tuple[list[SurveyedCall], Usage]:
         """Judge the calls of one trace.
 
         Args:

@@ -180,9 +180,7 @@ class Trace:
 
     def records_any(self, keys: tuple[str, ...]) -> bool:
         """Whether some span has one of the keys; True for no keys."""
-        return not keys or self.once(
-            keys, lambda: any(key in node.span.attributes for node in self.nodes for key in keys)
-        )
+        return not keys or self.once(keys, lambda: any(key in node.span.attributes for node in self.nodes for key in keys))
 
     def longest_value(self) -> int:
         """The length of the longest string value on any span."""

@@ -103,8 +103,7 @@ class Witness:
         values: Mapping[str, Any] = getattr(attributes, "_dict", ())
         tool = span._name[:13] == "execute_tool " or (not MARKER_KEYS.isdisjoint(values) and begins_tool_span(values))
         if tool or self._evidence.watched:
-            with self._lock:
-                self._evidence.started(span, tool)
+            self._evidence.started(span, tool)
 
     def on_end(self, span: ReadableSpan) -> Judgement | None:
         """Judge an ended span.
@@ -116,9 +115,8 @@ class Witness:
         attributes: Any = span._attributes
         values: Mapping[str, Any] = getattr(attributes, "_dict", attributes) or {}
         if MARKER_KEYS.isdisjoint(values) and not getattr(attributes, "dropped", 0):
-            with self._lock:
-                above = self._evidence.ended(span)
-                return self._passed(span, above) if span._parent is None or self._undecided else None
+            above = self._evidence.ended(span)
+            return self._passed(span, above) if span._parent is None or self._undecided else None
         operation = values.get("gen_ai.operation.name")
         if operation == "execute_tool":
             return self._glance(span, attributes, values) or self._read(span, values)
@@ -130,19 +128,25 @@ class Witness:
 
     def _pass_up(self, span: Any, values: Mapping[str, Any], flags: int, *, keep: bool = True) -> Judgement | None:
         """Keep a span that may bear on calls, tell its parent of it. A root has nobody left to bear on."""
-        with self._lock:
-            if keep and span._parent is not None and span._context is not None:
+        if keep and span._parent is not None and span._context is not None:
+            with self._lock:
                 self._traces.keep(span, values)
-            return self._passed(span, self._evidence.ended(span, flags))
+        return self._passed(span, self._evidence.ended(span, flags))
 
     def _passed(self, span: Any, above: tuple[int, ...]) -> Judgement | None:
         """Close a trace whose root has ended; find the call that a late span belies."""
-        if span._parent is None and span._context is not None:
-            self._traces.close(span._context.trace_id)
+        if span._parent is None and span._context is not None and self._traces.get(span._context.trace_id) is not None:
+            with self._lock:
+                self._traces.close(span._context.trace_id)
         if not self._undecided:
             return None
-        before = next(filter(None, (self._undecided.pop(tool, None) for tool in above)), None)
-        return belied(before) if before is not None else None
+        with self._lock:
+            before = next(filter(None, (self._undecided.pop(tool, None) for tool in above)), None)
+        if before is None:
+            return None
+        judgement = belied(before)
+        self._recent.revise(judgement.trace_id, judgement.span_id, judgement.verdict)
+        return judgement
 
     # -- calls that came back --------------------------------------------------------------------------------------
 
@@ -151,10 +155,9 @@ class Witness:
         context = span._context
         if seen is None or context is None:
             return None
-        with self._lock:
-            if not self._evidence.glanced(context.span_id, span._parent):
-                return None
-            trace = self._traces.get(context.trace_id)
+        if not self._evidence.glanced(context.span_id, span._parent, span):
+            return None
+        trace = self._traces.get(context.trace_id)
         trace_id = f"{context.trace_id:032x}"
         execution = CameBack(
             context.span_id,
@@ -200,13 +203,14 @@ class Witness:
         verdict = Verdict(_NO_RETRY_NEEDED, _SUCCEEDED, (), tool, call_id, source, _WITHHELD, _UNKNOWN, effect)
         trace_id, span_id = (context.trace_id, context.span_id) if context is not None else (0, 0)
         found = None
-        with self._lock:
-            if execution.trace is not None and tool is not None:
-                execution.trace.came_back(tool)
-            alone = no_effect or effect is _READ_ONLY or (not views and self._history.is_first(scope, execution))
-            if not alone:
+        if execution.trace is not None and tool is not None:
+            execution.trace.came_back(tool)
+        alone = no_effect or effect is _READ_ONLY or (not views and self._history.is_first(scope, execution))
+        if not alone:
+            with self._lock:
                 found = self._repetition(execution, effect, scope, views)
-            if execution.held > _LARGE:
+        if execution.held > _LARGE:
+            with self._lock:
                 self._held.add(execution)
         self._recent.succeeded(trace_id, effect)
         judgement = Judgement(trace_id, span_id, name, call_id is not None, verdict, scope, True)
@@ -223,9 +227,8 @@ class Witness:
             keep = node.operation not in (Operation.MCP, Operation.OTHER)
             return self._pass_up(readable, values, _BELOW.get(node.operation, -1), keep=keep)
         context = readable._context
-        with self._lock:
-            partial = self._evidence.take(readable, node)
-            trace = self._traces.get(context.trace_id) if context is not None else None
+        partial = self._evidence.take(readable, node)
+        trace = self._traces.get(context.trace_id) if context is not None else None
         if node.tools:
             adopt(node)
         if node.call.view is not View.FRAMEWORK:

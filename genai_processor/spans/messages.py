@@ -180,7 +180,7 @@ def nested(attributes: Mapping[str, Any], prefix: str) -> dict[str, Any] | None:
     """Fold flattened attributes (`prefix.0.message.role`) back into one structure; None if there are none."""
     root: dict[str, Any] = {}
     dotted = prefix + "."
-    if dotted not in "\n".join(attributes):  # one search instead of one for each attribute
+    if dotted not in "\n".join(attributes):
         return None
     for key, value in attributes.items():
         if key.startswith(dotted):
@@ -204,9 +204,10 @@ def from_attributes(attributes: Mapping[str, Any], keys: Iterable[str]) -> Itera
 
     A text in which no call can be is passed over: most of what models say and read is such.
     """
+    names = "\n".join(attributes)  # one search in it instead of one for each attribute
     for key in keys:
         if key[-1] == ".":
-            folded = nested(attributes, key[:-1])
+            folded = nested(attributes, key[:-1]) if key in names else None
             if folded is not None:
                 yield folded
         elif (value := attributes.get(key)) is not None:
@@ -268,9 +269,10 @@ def glance_at(attributes: Mapping[str, Any], keys: Iterable[str], events: Iterab
     """
     texts: list[str] = []
     ids: set[str] = set()
+    names = "\n".join(attributes)
     for key in keys:
         if key[-1] == ".":
-            if key in "\n".join(attributes):
+            if key in names:
                 flat = {name: value for name, value in attributes.items() if name.startswith(key)}
                 if not _gather(flat, texts, ids):
                     return None

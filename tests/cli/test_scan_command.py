@@ -15,10 +15,29 @@ import pytest
 import zstandard
 from cli_helpers import COMMAND, DATA, REFUND_TWICE, REJECTED, environment, run, span_in, spans_of, tool_span, written
 
-CALL_FIELDS = (
-    "file trace_id span_id span_ids start_unix_nano end_unix_nano tool call_id call_id_source arguments_state "
-    "arguments_source execution effect ended failed verdict reason evidence duplicate_of dialect scope"
-).split()
+CALL_FIELDS = [
+    "file",
+    "trace_id",
+    "span_id",
+    "span_ids",
+    "start_unix_nano",
+    "end_unix_nano",
+    "tool",
+    "call_id",
+    "call_id_source",
+    "arguments_state",
+    "arguments_source",
+    "execution",
+    "effect",
+    "ended",
+    "failed",
+    "verdict",
+    "reason",
+    "evidence",
+    "duplicate_of",
+    "dialect",
+    "scope",
+]
 
 
 def test_json_is_one_object_with_every_section() -> None:
@@ -42,7 +61,15 @@ def test_json_is_one_object_with_every_section() -> None:
 
 def test_json_lines_say_what_they_are_and_end_with_the_total() -> None:
     rows = run("scan", "--format", "jsonl", REFUND_TWICE, REJECTED).lines()
-    assert {row["kind"] for row in rows} <= {"call", "duplicate", "unobserved_call", "rebilled", "usage", "error", "total"}
+    assert {row["kind"] for row in rows} <= {
+        "call",
+        "duplicate",
+        "unobserved_call",
+        "rebilled",
+        "usage",
+        "error",
+        "total",
+    }
     assert list(rows[0]) == ["kind", *CALL_FIELDS]
     total = rows[-1]
     assert total["kind"] == "total"
@@ -79,7 +106,10 @@ def test_damaged_lines_are_errors_with_their_place_and_the_rest_is_read(tmp_path
     path.write_text("\n".join([good[0], good[0][:50], *good[1:], '{"resourceSpans": 7}']) + "\n", encoding="utf-8")
     done = run("scan", "--format", "json", path)
     assert done.code == 1
-    assert [(error["file"], error["line"]) for error in done.json()["errors"]] == [(str(path), 2), (str(path), len(good) + 2)]
+    assert [(error["file"], error["line"]) for error in done.json()["errors"]] == [
+        (str(path), 2),
+        (str(path), len(good) + 2),
+    ]
     assert len(done.json()["calls"]) == 2
 
 
@@ -102,7 +132,14 @@ def test_file_that_cannot_be_opened_is_an_error_and_the_others_are_read(tmp_path
 
 
 @pytest.mark.parametrize(
-    "arguments", [["scan"], ["scan", "--nope", "x"], ["scan", "--format", "xml", "x"], ["nope"], ["scan", "--length-limit", "-1", "x"]]
+    "arguments",
+    [
+        ["scan"],
+        ["scan", "--nope", "x"],
+        ["scan", "--format", "xml", "x"],
+        ["nope"],
+        ["scan", "--length-limit", "-1", "x"],
+    ],
 )
 def test_wrong_usage_exits_2(arguments: list[str]) -> None:
     done = run(*arguments)

@@ -77,7 +77,9 @@ def test_as_recorded() -> None:
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("known", [True, False], ids=["limit known", "limit unknown"])
 def test_length_limit(length: int, known: bool) -> None:
-    found = [line for trace in TRACES for line in unsafe(trace, lambda span: shortened(span, length), length if known else None)]
+    found = [
+        line for trace in TRACES for line in unsafe(trace, lambda span: shortened(span, length), length if known else None)
+    ]
     assert found == []
 
 

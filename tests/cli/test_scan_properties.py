@@ -54,7 +54,16 @@ TEXTS = st.sampled_from(
     ]
 )
 VALUES: st.SearchStrategy[Any] = st.recursive(
-    st.one_of(TEXTS, st.none(), st.booleans(), st.integers(), st.just(2**70), st.floats(), st.binary(max_size=4), st.text(max_size=5)),
+    st.one_of(
+        TEXTS,
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.just(2**70),
+        st.floats(),
+        st.binary(max_size=4),
+        st.text(max_size=5),
+    ),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=4), inner, max_size=3)),
     max_leaves=5,
 )
@@ -87,7 +96,14 @@ ATTRIBUTES = st.dictionaries(KEYS, st.one_of(TEXTS, VALUES), max_size=7)
 IDS = st.sampled_from([f"{number:016x}" for number in range(1, 7)])
 TRACE_IDS = st.sampled_from(["ab" * 16, "cd" * 16])
 SCOPES = st.sampled_from(
-    ["", "pydantic-ai", "strands.telemetry.tracer", "openinference.instrumentation.langchain", "mcp-python-sdk", "logfire.mcp"]
+    [
+        "",
+        "pydantic-ai",
+        "strands.telemetry.tracer",
+        "openinference.instrumentation.langchain",
+        "mcp-python-sdk",
+        "logfire.mcp",
+    ]
 )
 TIMES = st.one_of(st.none(), st.integers(0, 20), st.just(2**64 - 1))
 SPANS = st.builds(
