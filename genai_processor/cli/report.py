@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from genai_processor.retry.findings import DuplicateGroup, UnobservedCall
-from genai_processor.retry.survey import LateSpan, SurveyedCall, Usage
+from genai_processor.retry.survey import LateSpan, SurveyedCall
+from genai_processor.retry.usage import Usage
 
 Row = dict[str, Any]
 

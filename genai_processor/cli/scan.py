@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from genai_processor.cli.report import Row, call_row, duplicate_row, late_row, unobserved_row, usage_rows
-from genai_processor.cli.traces import Bounds, OpenTrace, whole_traces
+from genai_processor.cli.traces import BOUNDS, Bounds, OpenTrace, whole_traces
 from genai_processor.errors import TraceFileError
 from genai_processor.retry.findings import DuplicateGroup, Finding
 from genai_processor.retry.policy import Policy
@@ -28,7 +28,7 @@ def scan_rows(
     *,
     separate: bool = False,
     length_limit: int | None = None,
-    bounds: Bounds = Bounds(),
+    bounds: Bounds = BOUNDS,
     read: Callable[..., Iterator[Span]] = read_spans,
     **options: Any,
 ) -> Kinds:
@@ -105,6 +105,7 @@ class _Run:
         for late in self._survey.belied(trace):
             yield "error", late_row(file_of(late.span_id), late)
         yield from usage_rows(file_of(""), usage)
+        trace.release()
 
     def _finding_row(self, finding: Finding) -> tuple[str, Row]:
         file = finding.origin or (self._files[0] if self._files else "")

@@ -61,13 +61,13 @@ class Bounds(NamedTuple):
     trace_size: int = 24 * 1024 * 1024
 
 
-_BOUNDS = Bounds()
+BOUNDS = Bounds()
 
 
 def whole_traces(
     spans: Iterable[tuple[str, Span]],
     *,
-    bounds: Bounds = _BOUNDS,
+    bounds: Bounds = BOUNDS,
     read_bytes: Callable[[], int] = int,
 ) -> Iterator[OpenTrace]:
     """Group spans by trace; the trace that has been quiet for longest goes out first.

@@ -249,9 +249,10 @@ class Scope:
 
     def _shrink(self) -> None:
         """Forget the older half. Tools of which one call was seen go first: of the others, repetitions are known."""
-        for table in (self.ids, self.failed_tools, self._tools, self.actions):
-            for key in list(table)[: (len(table) + 1) // 2]:  # type: ignore[call-overload]
-                del table[key]  # type: ignore[attr-defined]
+        tables: tuple[dict[Any, Any], ...] = (self.ids, self.failed_tools, self._tools, self.actions)
+        for table in tables:
+            for key in list(table)[: (len(table) + 1) // 2]:
+                del table[key]
         self.forgot = True
         self.size = self._limit // 2
 

@@ -182,7 +182,7 @@ class Turns:
         return max(1, alike[joined.proposal.tool, _ANY if form is None else form])
 
 
-_ANY = b"any"  # no canonical form is this
+_ANY = "any"  # no fingerprint is this
 
 
 def _turn_began(row: tuple[Node, int, Proposal]) -> tuple[int, int]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from genai_processor.retry.assess import Assessor
 from genai_processor.retry.assessed import AssessedCall
@@ -18,6 +17,7 @@ from genai_processor.retry.nodes import Node
 from genai_processor.retry.policy import Policy
 from genai_processor.retry.seen import SeenNames
 from genai_processor.retry.trace import Trace
+from genai_processor.retry.usage import Usage, usage_of
 from genai_processor.retry.verdict import Ended, Reason, RetryVerdict
 from genai_processor.retry.verdict import Execution as Executed
 from genai_processor.spans.arguments import Arguments, ArgumentsState
@@ -37,37 +37,6 @@ class SurveyedCall:
 
     call: AssessedCall
     repetition: Repetition | None
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens of one trace, over its leaf inferences.
-
-    Attributes:
-        trace_id: The trace.
-        input_tokens: All input tokens.
-        output_tokens: All output tokens.
-        rebilled_tokens: Input tokens of the inferences that proposed a certain duplicate again.
-    """
-
-    trace_id: str
-    input_tokens: int
-    output_tokens: int
-    rebilled_tokens: int
-
-
-_INPUT_TOKENS = (
-    "gen_ai.usage.input_tokens",
-    "gen_ai.usage.prompt_tokens",
-    "llm.token_count.prompt",
-    "ai.usage.promptTokens",
-)
-_OUTPUT_TOKENS = (
-    "gen_ai.usage.output_tokens",
-    "gen_ai.usage.completion_tokens",
-    "llm.token_count.completion",
-    "ai.usage.completionTokens",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +95,7 @@ class Survey:
         surveyed = [SurveyedCall(call, self._repetition(call, file_of)) for call in calls]
         self._note_unobserved(assessor, default, file_of)
         self._mark_scopes(trace, calls, scopes)
-        return surveyed, _usage(trace, surveyed)
+        return surveyed, usage_of(trace, _proposed_again(surveyed))
 
     def settled(self) -> Iterator[Finding]:
         """The duplicates and unobserved calls that no later trace can change, each once."""
@@ -278,33 +247,14 @@ class Survey:
             )
 
 
-def _usage(trace: Trace, calls: list[SurveyedCall]) -> Usage:
-    turns = trace.turns()
-    above = _above(turns)
-    leaves = [turn for turn in turns if id(turn) not in above]
-    again = {
-        id(call.call.joined.turn): call.call.joined.turn
-        for call in calls
-        if call.repetition is not None and not call.repetition.suspected
-        if call.call.joined is not None and call.call.joined.turn is not None
-    }
-    return Usage(
-        trace.trace_id,
-        sum([_tokens(turn, _INPUT_TOKENS) for turn in leaves]),
-        sum([_tokens(turn, _OUTPUT_TOKENS) for turn in leaves]),
-        sum([_tokens(turn, _INPUT_TOKENS) for turn in again.values()]),
-    )
-
-
-def _above(nodes: Iterable[Node]) -> set[int]:
-    """Whatever stands above some of the nodes."""
-    above: set[int] = set()
-    for node in nodes:
-        parent = node.parent
-        while parent is not None and id(parent) not in above:
-            above.add(id(parent))
-            parent = parent.parent
-    return above
+def _proposed_again(calls: list[SurveyedCall]) -> Iterable[Node]:
+    """The inferences that proposed a certain duplicate, each once."""
+    found: dict[int, Node] = {}
+    for surveyed in calls:
+        joined, repetition = surveyed.call.joined, surveyed.repetition
+        if repetition is not None and not repetition.suspected and joined is not None and joined.turn is not None:
+            found[id(joined.turn)] = joined.turn
+    return found.values()
 
 
 def _linked(call: AssessedCall) -> Repetition | None:
@@ -329,11 +279,3 @@ def _no_effect(call: AssessedCall) -> bool:
     """A cache hit is no second effect."""
     attributes = call.node.span.attributes
     return attributes.get("crewai.tool.from_cache") is True or attributes.get("gen_ai.tool.from_cache") is True
-
-
-def _tokens(node: Node, keys: tuple[str, ...]) -> int:
-    for key in keys:
-        value: Any = node.span.attributes.get(key)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-    return 0

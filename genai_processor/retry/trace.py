@@ -105,6 +105,13 @@ class Trace:
             self._turns.sort(key=_when)
         return self._turns
 
+    def release(self) -> None:
+        """Undo the links that go up, so that the nodes are freed as soon as nobody refers to them. Ends its use."""
+        self._lengths = iter(())
+        self._found.clear()
+        for node in self.nodes:
+            node.parent = node.outer = None
+
     def once(self, key: object, find: Callable[[], _T]) -> _T:
         """What `find` returns; it is called once for each key."""
         if key not in self._found:
@@ -143,21 +150,15 @@ class Trace:
         return found
 
     def _common_conversation(self) -> str | None:
-        """The first root's that has one; else the first inference's."""
-        below: str | None = None
-        for inference_first in (True, False):
-            for node in self.nodes:
-                if node.dialect is not None and node.parent is None:
-                    if (node.operation is Operation.INFERENCE) is inference_first:
-                        found = conversation_of(node.span, node.dialect)
-                        if found is not None:
-                            return found
-        for node in self.nodes:
-            if node.operation is Operation.INFERENCE and node.dialect is not None and node.parent is not None:
-                below = conversation_of(node.span, node.dialect)
-                if below is not None:
-                    break
-        return below
+        """The first root's that has one, inferences before others; else the first inference's."""
+        roots = [node for node in self.nodes if node.parent is None]
+        first = [node for node in roots if node.operation is Operation.INFERENCE]
+        inferences = sorted(self.turns(), key=lambda node: node.order)
+        for node in (*first, *roots, *inferences):
+            found = conversation_of(node.span, node.dialect) if node.dialect is not None else None
+            if found is not None:
+                return found
+        return None
 
     def is_cut(self, value: str) -> bool:
         """Whether telemetry shortened a text: it is as long as the limit, known or guessed.

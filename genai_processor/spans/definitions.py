@@ -87,14 +87,14 @@ def _collect(node: Any, schemas: dict[str, Any]) -> bool:
             schemas.setdefault(name, None)
         return len(names) == 1  # whether a comma-separated list was cut cannot be seen
     if isinstance(node, (list, tuple)):
-        return all([_collect(item, schemas) for item in node])
+        return all([_collect(item, schemas) for item in node])  # noqa: C419 - all are collected
     if not isinstance(node, Mapping):
         return False
     for holder in ("function_tools", "tools", "output_tools", "native_tools", "builtin_tools"):
         if isinstance(node.get(holder), (list, tuple)):
             parts = [node[name] for name in node if name.endswith("_tools") or name == "tools"]
             more = node.get("nextCursor") is not None  # the list goes on in another answer
-            return not more and all([_collect(part, schemas) for part in parts if isinstance(part, (list, tuple))])
+            return not more and all([_collect(part, schemas) for part in parts if isinstance(part, (list, tuple))])  # noqa: C419 - all are collected
     if isinstance(node.get("tool"), Mapping):
         return _collect_flat(node["tool"], schemas)
     function = node.get("function")

@@ -282,9 +282,9 @@ def glance_at(attributes: Mapping[str, Any], keys: Iterable[str], events: Iterab
         if event.name.startswith("gen_ai.") and not _gather(event.attributes, texts, ids):
             return None
     failure = False
-    for text in texts:
-        failure = failure or "rror" in text
-        ids.update(_ID.findall(text))
+    for content in texts:
+        failure = failure or "rror" in content
+        ids.update(_ID.findall(content))
     return Glance(ids, failure)
 
 

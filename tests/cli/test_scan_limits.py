@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attribute limits as an application sets them, on recorded traces: what is cut must never make a committed call retryable."""
+"""Attribute limits as an application sets them: what they cut must never make a committed call retryable."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from genai_processor.cli.scan import scan_rows
-from genai_processor.cli.traces import Bounds, whole_traces
+from genai_processor.cli.traces import BOUNDS, Bounds, whole_traces
 from genai_processor.retry.policy import Policy
 from genai_processor.retry.trace import Trace
 from genai_processor.spans.read import MARKER_KEYS
@@ -126,7 +126,7 @@ SPANS = st.builds(
 )
 
 
-def scanned(spans: list[Span], bounds: Bounds = Bounds()) -> list[tuple[str, dict[str, Any]]]:
+def scanned(spans: list[Span], bounds: Bounds = BOUNDS) -> list[tuple[str, dict[str, Any]]]:
     def read(file: str, **options: Any) -> Iterator[Span]:
         yield from spans
 

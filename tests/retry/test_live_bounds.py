@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""However much a process does, what is remembered stays small; what is forgotten is never taken for safe; nothing hangs."""
+"""However much a process does, what is remembered stays small, what is forgotten is not taken for safe, nothing hangs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 TESTS = Path(__file__).parents[1]
 
 PRELUDE = """
-import faulthandler, gc, os, resource, sys, threading
+import faulthandler, gc, os, signal, sys, threading
 faulthandler.dump_traceback_later(60, exit=True)
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
@@ -48,6 +48,8 @@ def call(n, context=None, failed=False, tracer=tracer, **more):
 
 REJECTED = {"pydantic_ai.tool.failure_stage": "validation", "error.type": "x.ValidationError"}
 agents = provider.get_tracer("pydantic-ai")
+BROKEN = {"error.type": "_OTHER", "gen_ai.tool.call.arguments": '{"order_id": "o1", "amo'}
+strict = provider.get_tracer("opentelemetry.instrumentation.genai.openai_agents")
 
 def memory():
     with open("/proc/self/statm") as statm:
@@ -69,13 +71,13 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /
 
 
 @linux
-def test_two_hundred_thousand_calls_of_one_trace() -> None:
+def test_very_many_calls_of_one_trace() -> None:
     in_a_process("""
         root = set_span_in_context(tracer.start_span("root"))
         for n in range(60_000):
             call(n, root)
         before = memory()
-        for n in range(60_000, 200_000):
+        for n in range(60_000, 160_000):
             call(n, root)
         assert memory() - before < 16, memory() - before
         assert last.verdict == "no_retry_needed"
@@ -86,12 +88,14 @@ def test_two_hundred_thousand_calls_of_one_trace() -> None:
 def test_many_failed_calls_below_an_agent_that_goes_on() -> None:
     in_a_process("""
         root = set_span_in_context(tracer.start_span("root"))
-        for n in range(12_000):
-            call(n, root, failed=True)
+        def fail(n):
+            call(n, root, failed=True, **{"gen_ai.tool.call.arguments": '"' + "x" * 20_000 + str(n) + '"'})
+        for n in range(1_000):
+            fail(n)
         before = memory()
-        for n in range(12_000, 24_000):
-            call(n, root, failed=True)
-        assert memory() - before < 16, memory() - before
+        for n in range(1_000, 8_000):
+            fail(n)
+        assert memory() - before < 80, memory() - before
         assert last.verdict == "quarantined"
     """)
 
@@ -112,32 +116,34 @@ def test_every_call_in_a_trace_of_its_own() -> None:
 def test_parents_that_never_end() -> None:
     """Past the bound the older half is forgotten: a call from before may then have had anything below it."""
     in_a_process("""
-        early = agents.start_span("execute_tool pay", attributes=attributes(1, **REJECTED))
+        early = strict.start_span("execute_tool pay", attributes=attributes(1, **BROKEN))
         for n in range(201_000):
             tracer.start_span("POST", context=beyond(n), kind=SpanKind.CLIENT).end()
-        assert memory() < 400, memory()
+        assert memory() < 300, memory()
         early.end()
-        assert last.verdict == "retryable_pre_execution", "a framework's own mark needs nothing below to be known"
-        call(2, tracer=agents, **REJECTED)
-        assert last.verdict == "retryable_pre_execution"
+        assert last.verdict == "quarantined_unknown", last.verdict
+        call(2, tracer=strict, **BROKEN)
+        assert last.verdict == "retryable_pre_execution", last.verdict
     """)
 
 
 def test_a_hundred_thousand_open_spans_below_a_call() -> None:
     in_a_process("""
-        with agents.start_as_current_span("execute_tool pay", attributes=attributes(1, **REJECTED)):
-            spans = [tracer.start_span("thread") for _ in range(100_000)]
+        tool = strict.start_span("execute_tool pay", attributes=attributes(1, **BROKEN))
+        below = set_span_in_context(tool)
+        spans = [tracer.start_span("thread", context=below) for _ in range(100_000)]
+        tool.end()
         assert last.verdict == "quarantined", last.verdict
         for span in spans:
             span.end()
-        call(2, tracer=agents, **REJECTED)
+        call(2, tracer=strict, **BROKEN)
         assert last.verdict == "retryable_pre_execution"
     """)
 
 
 def test_more_open_spans_than_are_remembered() -> None:
     in_a_process("""
-        tool = agents.start_span("execute_tool pay", attributes=attributes(1, **REJECTED))
+        tool = strict.start_span("execute_tool pay", attributes=attributes(1, **BROKEN))
         below = set_span_in_context(tool)
         spans = [tracer.start_span("thread", context=below) for _ in range(200_002)]
         tool.end()
@@ -177,7 +183,7 @@ def test_a_child_forked_while_others_hold_the_locks() -> None:
         for attempt in range(25):
             child = os.fork()
             if child == 0:
-                faulthandler.dump_traceback_later(10, exit=True)
+                signal.alarm(10)
                 call(9_000_000, failed=True)
                 os._exit(0 if last.verdict == "quarantined" else 3)
             assert os.waitpid(child, 0)[1] == 0

@@ -27,9 +27,7 @@ def child(call: Span, kind: str, **more: Any) -> Span:
         return span("send", parent=call, kind=SpanKind[kind], **more)
     if kind == "inference":
         return chat(parent=call, at=(11, 15), **more)
-    return (
-        agent(parent=call, at=(11, 15), **more) if kind == "agent" else tool("lookup", parent=call, at=(11, 15), **more)
-    )
+    return agent(parent=call, at=(11, 15), **more) if kind == "agent" else tool("lookup", parent=call, at=(11, 15), **more)
 
 
 @pytest.mark.parametrize("kind", ["CLIENT", "PRODUCER", "inference", "agent", "tool"])
@@ -80,9 +78,7 @@ def test_mcp_transport_is_not_the_bodys_doing() -> None:
 def test_two_views_of_a_call_are_no_nested_calls() -> None:
     """Else every call that a framework sends to a server would count as one that began."""
     call = rejected()
-    served = tool(
-        scope="mcp-python-sdk", kind=SpanKind.SERVER, parent=call, attributes={"mcp.method.name": "tools/call"}
-    )
+    served = tool(scope="mcp-python-sdk", kind=SpanKind.SERVER, parent=call, attributes={"mcp.method.name": "tools/call"})
     assert verdict(call, served) == (NEVER, "malformed_arguments")
 
 

@@ -64,9 +64,7 @@ def test_pydantic_ai_says_that_validation_failed() -> None:
     ],
 )
 def test_fastmcps_own_types_on_the_servers_span(error: str, reason: str) -> None:
-    call = failed_tool(
-        scope="fastmcp", kind=SpanKind.SERVER, raised=error, attributes={"mcp.method.name": "tools/call"}
-    )
+    call = failed_tool(scope="fastmcp", kind=SpanKind.SERVER, raised=error, attributes={"mcp.method.name": "tools/call"})
     assert verdict(call) == (NEVER, reason)
     assert verdict(call._replace(kind=SpanKind.CLIENT))[0] == "quarantined_unknown"
 
@@ -125,9 +123,7 @@ def test_broken_json_in_a_runtime_that_nobody_knows_needs_the_parsers_own_error(
         ("my.own.framework", MISTYPED, PYDANTIC),
     ],
 )
-def test_malformed_arguments_prove_nothing_where_the_runtime_was_seen_to_run_them(
-    scope: str, args: str, error: str
-) -> None:
+def test_malformed_arguments_prove_nothing_where_the_runtime_was_seen_to_run_them(scope: str, args: str, error: str) -> None:
     attributes = {"openinference.span.kind": "TOOL"} if scope.startswith("openinference") else {}
     call = failed_tool(scope=scope, id=ID, args=args, error=error, attributes=attributes)
     assert judge(call)[0].startswith("quarantined")
@@ -220,9 +216,7 @@ def test_a_name_missing_from_the_models_whole_list_is_unknown() -> None:
     assert judge(failed_tool("delete_all", id=ID, args="{}")) == (NEVER, "unknown_tool")
 
 
-@pytest.mark.parametrize(
-    "listed", ["create_refund", "shop.create_refund", "shop-create_refund", "mcp__shop__create_refund"]
-)
+@pytest.mark.parametrize("listed", ["create_refund", "shop.create_refund", "shop-create_refund", "mcp__shop__create_refund"])
 def test_a_name_on_the_list_is_not_though_servers_and_plugins_prefix_it(listed: str) -> None:
     assert judge(failed_tool(id=ID, args=ARGS), offers={listed: SCHEMA})[0] == "quarantined"
     called = failed_tool(listed, id=ID, args=ARGS)

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scan of recorded spans sees more than the processor saw as they ended: it may be stricter, never laxer."""
+"""A scan of recorded spans sees more than the processor saw as they ended: it may be stricter, never laxer.
+
+The one thing that makes it know better is a list of tools on a span that had not ended, or stood elsewhere, live: with it a
+call can be proven never to have started. Without such lists there is no exception.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, event, given, settings
@@ -13,6 +18,7 @@ from support.agent_run import AgentRun
 from support.spans import ARGS, LANGCHAIN, SCHEMA
 
 from genai_processor import Policy
+from genai_processor.retry.assessed import AssessedCall
 from genai_processor.retry.policy import same_tool
 
 POLICY = Policy(read_only=("look",), idempotent=("put",))
@@ -58,32 +64,36 @@ tools = st.fixed_dictionaries(
         "failed": st.booleans(),
     }
 )
-chats = st.fixed_dictionaries(
-    {
-        "calls": st.lists(
-            st.tuples(st.sampled_from(IDS), st.sampled_from(["pay", "put", "gone"]), st.sampled_from([VALUE, {}])),
-            max_size=2,
-        ),
-        "offers": st.sampled_from([None, {"pay": SCHEMA}, {"other": None}]),
-        "failed": st.booleans(),
-    }
-)
-others = st.fixed_dictionaries({"failed": st.just(False)})
+OFFERS = [None, {"pay": SCHEMA}, {"other": None}]
 
 
-def steps(below: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    inner = st.lists(below, max_size=3).map(tuple)
-    return (
-        st.builds(Step, st.just("tool"), tools, inner)
-        | st.builds(Step, st.just("tool"), tools, inner)
-        | st.builds(Step, st.just("chat"), chats, st.just(()))
-        | st.builds(Step, st.sampled_from(["agent", "span", "client"]), others, inner)
-        | st.builds(Step, st.sampled_from(["late span", "late client"]), others, st.just(()))
+def chats(offers: list[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    calls = st.tuples(st.sampled_from(IDS), st.sampled_from(["pay", "put", "gone"]), st.sampled_from([VALUE, {}]))
+    return st.fixed_dictionaries(
+        {"calls": st.lists(calls, max_size=2), "offers": st.sampled_from(offers), "failed": st.just(False)}
     )
 
 
+others = st.fixed_dictionaries({"failed": st.just(False)})
+
+
 leaves = st.builds(Step, st.just("tool"), tools, st.just(()))
-programs = st.lists(st.recursive(leaves, steps, max_leaves=6), min_size=1, max_size=4)
+
+
+def programs(offers: list[Any]) -> st.SearchStrategy[list[Step]]:
+    """Some runs, one after the other."""
+
+    def steps(below: st.SearchStrategy[Step]) -> st.SearchStrategy[Step]:
+        inner = st.lists(below, max_size=3).map(tuple)
+        return (
+            st.builds(Step, st.just("tool"), tools, inner)
+            | st.builds(Step, st.just("tool"), tools, inner)
+            | st.builds(Step, st.just("chat"), chats(offers), st.just(()))
+            | st.builds(Step, st.sampled_from(["agent", "span", "client"]), others, inner)
+            | st.builds(Step, st.sampled_from(["late span", "late client"]), others, st.just(()))
+        )
+
+    return st.lists(st.recursive(leaves, steps, max_leaves=6), min_size=1, max_size=4)
 
 
 def play(run: AgentRun, step: Step, outer: dict[str, Any] | None = None) -> Span | None:
@@ -117,26 +127,38 @@ def play(run: AgentRun, step: Step, outer: dict[str, Any] | None = None) -> Span
     return None
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(programs)
-def test_what_was_quarantined_live_is_never_let_go_by_a_scan(program: list[Step]) -> None:
+def played(program: list[Step]) -> Iterator[tuple[dict[str, Any], AssessedCall, list[AssessedCall]]]:
+    """Each call of a program: what was stamped on its outermost span, what a scan says, and of its whole trace."""
     run = AgentRun(POLICY)
     for step in program:
         late = play(run, step)
         if late is not None:
             late.end()
-    check(run)
-
-
-def check(run: AgentRun) -> None:
     stamped = {f"{s.context.span_id:016x}": dict(s.attributes or {}) for s in run.exported if s.context is not None}
-    for row in run.scanned().rows:
-        outermost = row.call.node.span.span_id
-        live, scanned = stamped[outermost]["genai.retry.verdict"], row.call.verdict
-        event(f"{live} -> {scanned.verdict}")
+    rows = [row.call for row in run.scanned().rows]
+    for call in rows:
+        same_trace = [other for other in rows if other.node.span.trace_id == call.node.span.trace_id]
+        event(f"{stamped[call.node.span.span_id]['genai.retry.verdict']} -> {call.verdict.verdict}")
+        yield stamped[call.node.span.span_id], call, same_trace
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(programs([None]))
+def test_what_was_quarantined_live_is_never_let_go_by_a_scan(program: list[Step]) -> None:
+    for stamp, call, _ in played(program):
+        live, scanned = stamp["genai.retry.verdict"], call.verdict
         if live.startswith("quarantined"):
-            assert scanned.quarantined, (stamped[outermost], scanned)
+            assert scanned.quarantined, (stamp, scanned)
         elif live == "retryable_same_call_id":
-            assert scanned.quarantined or scanned.verdict == live, scanned
-        if stamped[outermost].get("genai.retry.execution") == "started":
-            assert row.call.facts.execution == "started"
+            assert scanned.quarantined or scanned.verdict == live, (stamp, scanned)
+        if stamp.get("genai.retry.execution") == "started":
+            assert scanned.execution == "started", (stamp, scanned)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(programs(OFFERS))
+def test_unless_a_list_of_tools_proves_that_a_call_never_started(program: list[Step]) -> None:
+    for stamp, call, trace in played(program):
+        if stamp["genai.retry.verdict"].startswith("quarantined") and not call.verdict.quarantined:
+            assert any(other.facts.rejection in ("unknown_tool", "malformed_arguments") for other in trace), stamp
+            assert call.facts.execution == "not_started" or call.facts.ended == "paused", (stamp, call.verdict)

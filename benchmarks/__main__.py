@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make bench`: everything, one table after the other. About ten minutes on two cores; `--quick` for a first look."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+
+
+def main() -> None:
+    """Run every benchmark in a process of its own."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer processes and smaller files")
+    quick = parser.parse_args().quick
+    runs = [
+        ("Cost per span", ["benchmarks.spans", "--others", *(["--processes", "3", "--seconds", "0.7"] if quick else [])]),
+        ("Threads and open spans", ["benchmarks.scaling"]),
+        ("Import", ["benchmarks.imports"]),
+        ("The ledger in memory", ["benchmarks.ledger"]),
+        ("Scan", ["benchmarks.scan", *(["--size", "30"] if quick else ["--memory"])]),
+    ]
+    for title, command in runs:
+        print(f"\n== {title}", flush=True)
+        subprocess.run([sys.executable, "-m", *command], check=True)
+
+
+if __name__ == "__main__":
+    main()
