@@ -14,6 +14,7 @@ from genai_processor.retry.policy import Policy
 from genai_processor.retry.survey import Survey
 from genai_processor.retry.trace import Trace
 from genai_processor.spans.otlp import ReadError, read_spans
+from genai_processor.spans.read import is_marked
 from genai_processor.spans.records import Span
 
 MAX_ERRORS = 100
@@ -97,6 +98,8 @@ class _Run:
         self._read_bytes += size
 
     def _judge(self, held: OpenTrace) -> Kinds:
+        if not held.partial and not any(map(is_marked, held.spans)):
+            return  # nothing of an agent, as in most traces of most services
         trace = Trace(held.spans, length_limit=self._length_limit, partial=held.partial)
         file_of = _file_of(held)
         calls, usage = self._survey.judge(trace, file_of if len(self._files) > 1 else None)

@@ -71,10 +71,15 @@ PAUSES: frozenset[str] = frozenset(
 _LOST_TOOL = re.compile(r"execute_tool \S|\S+\.tool$")
 
 
+def is_marked(span: Span) -> bool:
+    """Whether a span may be one of ours: it has a marker, lost attributes, or comes from a scope that sets no marker."""
+    return not MARKER_KEYS.isdisjoint(span.attributes) or span.dropped_attributes > 0 or span.scope in _ODD_SCOPES
+
+
 def operation_of(span: Span) -> tuple[Operation, Dialect | None]:
     """What a span stands for, and whose it is (None where it is nothing of ours)."""
     attributes = span.attributes
-    if MARKER_KEYS.isdisjoint(attributes) and not span.dropped_attributes and span.scope not in _ODD_SCOPES:
+    if not is_marked(span):
         return (Operation.AGENT if span.name.startswith("invoke_agent ") else Operation.OTHER), None
     dialect = dialect_of(span.scope, attributes)
     if dialect.operation is not None:

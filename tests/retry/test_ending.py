@@ -110,6 +110,14 @@ def test_the_mark_of_a_normal_end_of_each_dialect(scope: str, come_back: dict[st
     assert ended(tool(scope=scope, args=ARGS, dropped=1)) == "well", "it may be among what was dropped"
 
 
+def test_a_mark_that_is_content_counts_only_where_content_is_recorded() -> None:
+    """OpenLLMetry's spans of LlamaIndex lack the result where content capture is off, and where a call was cut short."""
+    task = {"traceloop.span.kind": "task", "tool.name": "create_refund", "tool.arguments": ARGS}
+    call = tool(scope="opentelemetry.instrumentation.llamaindex", attributes=task)
+    assert ended(call) == "well"
+    assert ended(call, span(attributes={"traceloop.entity.input": "{}"})) == "unknown"
+
+
 def test_openai_agents_has_no_such_mark() -> None:
     """A call without a result is an approval that was asked for."""
     assert ended(tool(scope="opentelemetry.instrumentation.genai.openai_agents", args=ARGS)) == "well"
@@ -132,6 +140,7 @@ def test_an_enclosing_span_failed_and_nothing_else_is_to_blame() -> None:
     call = tool(args=ARGS, parent=run)
     assert ended(call, run) == "unknown"
     assert verdict(call, run) == ("quarantined_unknown", "no_end_recorded")
+    assert ended(call, agent(failed=True)._replace(span_id=run.span_id)) == "unknown", "whatever it failed with"
     assert ended(call, run, chat(parent=run, at=(30, 40))) == "well", "the run went on"
     assert ended(call, run, failed_tool("other", parent=run)) == "well", "something else failed"
     assert ended(call, run, chat(parent=run, at=(1, 5))) == "unknown", "what came before tells nothing"
@@ -156,6 +165,8 @@ def test_a_request_without_its_server_where_the_others_have_one() -> None:
     died = request("tools/call", False, (10, 20))
     others = [*request("initialize", True, (1, 2)), *request("tools/list", True, (3, 4))]
     assert ended(died[0], run, *others) == "unknown"
+    told = request("notifications/initialized", False, (2, 3))
+    assert ended(died[0], run, *others, *told) == "unknown", "nobody answers a notification"
     assert ended(died[0], run) == "well"
     assert ended(died[0], run, *others, *request("ping", False, (5, 6))) == "well", "servers are not always traced"
 

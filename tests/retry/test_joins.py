@@ -199,3 +199,9 @@ def test_three_views_are_one_call() -> None:
     served = tool(kind=SpanKind.SERVER, attributes=MCP, parent=sent)
     assert len(Read([call, sent, served]).rows) == 1
     assert Read([call, sent, served]).duplicates == []
+
+
+def test_an_id_of_two_tools_is_no_token_though_the_arguments_of_one_are_not_whole() -> None:
+    for args in (None, "[REDACTED]", '{"order_id": "o1", "amo'):
+        other = tool("send_mail", id=ID, args=args, at=(1, 2))
+        assert row(failed_tool(id=ID, args=ARGS), other, policy=IDEMPOTENT).verdict.quarantined

@@ -89,3 +89,26 @@ def test_something_outside_before_a_pause_is_an_effect_before_it() -> None:
     inner = tool("ask", parent=paused, raised="langgraph.errors.GraphInterrupt", at=(11, 15))
     assert verdict(paused, inner) == ("no_retry_needed", "paused"), "what is nested paused, and nothing else"
     assert verdict(paused, tool("pay", parent=paused, at=(11, 15))) == ("quarantined", "effect_before_pause")
+
+
+def test_what_went_outside_stays_so_whatever_else_is_nested() -> None:
+    paused = tool(args=ARGS, raised="langgraph.errors.GraphInterrupt")
+    post = span("POST", parent=paused, kind=SpanKind.CLIENT)
+    inner = tool("ask", parent=paused, raised="langgraph.errors.GraphInterrupt", at=(11, 15))
+    assert facts(paused, inner).execution == "unknown"
+    assert verdict(paused, post, inner) == ("quarantined", "effect_before_pause")
+
+
+def test_a_span_below_any_of_the_views_voids_a_proof() -> None:
+    call = rejected()
+    below = span(parent=call)
+    view = rejected(parent=call)
+    assert verdict(call, view) == (NEVER, "malformed_arguments")
+    assert verdict(call, view, below)[0] == "quarantined_unknown"
+    assert verdict(call, view, below._replace(parent_span_id=view.span_id))[0] == "quarantined_unknown"
+
+
+def test_a_call_without_an_end_may_have_anything_below_it() -> None:
+    call = rejected(at=(10, None))
+    assert facts(call, span(parent=call)).execution == "unknown"
+    assert facts(call, span(parent=call, kind=SpanKind.CLIENT)).execution == "started"

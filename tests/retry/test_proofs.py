@@ -173,7 +173,20 @@ def test_a_text_that_telemetry_may_have_cut_is_not_the_models() -> None:
     assert verdict(call, length_limit=None)[0].startswith("quarantined"), "it is the longest text of its trace"
     assert verdict(call, other, length_limit=None)[0].startswith("quarantined")
     assert verdict(call, span("o", attributes={"text": "x" * 500}), length_limit=None)[0] == NEVER
-    assert judge(call, length_limit=0)[0] == NEVER
+    assert verdict(call, length_limit=0)[0] == NEVER, "nothing is ever cut here"
+
+
+def test_what_parses_was_not_cut_however_long() -> None:
+    own = {"gen_ai.tool.json_schema": json.dumps(SCHEMA), "pad": ""}
+    args = json.dumps({"order_id": "o" * 500})
+    call = failed_tool(scope=LANGCHAIN, id=ID, args=args, error=PYDANTIC, attributes=own)
+    assert verdict(call, length_limit=None) == (NEVER, "malformed_arguments")
+
+
+def test_arguments_that_only_the_proposal_shows_count_too() -> None:
+    turn = chat((ID, "create_refund", BROKEN))
+    call = failed_tool(id=ID, error="json.decoder.JSONDecodeError")
+    assert verdict(call, turn, length_limit=None) == (NEVER, "malformed_arguments")
 
 
 def test_what_an_mcp_server_checks_is_not_the_frameworks_to_reject() -> None:
@@ -267,6 +280,10 @@ def test_what_the_user_declared_decides_where_no_list_is_recorded() -> None:
     assert verdict(call, policy=Policy(known=("create_*", "delete_all")))[0] == "quarantined"
     prefixed = failed_tool("shop-create_refund", id=ID, args=ARGS)
     assert verdict(prefixed, policy=Policy(known=("create_refund",)))[0] == "quarantined"
+
+
+def test_a_call_without_a_name_is_not_unknown() -> None:
+    assert verdict(failed_tool(None, id=ID, args="{}"), policy=Policy(known=("pay",)))[0] == "quarantined"
 
 
 def test_a_name_that_telemetry_cut_is_not_unknown() -> None:

@@ -96,18 +96,26 @@ def programs(offers: list[Any]) -> st.SearchStrategy[list[Step]]:
     return st.lists(st.recursive(leaves, steps, max_leaves=6), min_size=1, max_size=4)
 
 
+def own(tool: str) -> str:
+    """What makes an id one of this tool's: whose else it is depends on views, which only a scan sees whole."""
+    return "_" + tool.removeprefix("shop-")
+
+
 def play(run: AgentRun, step: Step, outer: dict[str, Any] | None = None) -> Span | None:
     """Run one step; a span that is to end after the one that it stands in is handed up.
 
     A tool span in one of the same tool shows the same call, so it has the same id and arguments.
     """
     options = dict(step.options)
+    if options.get("id") is not None:
+        options["id"] += own(options["name"])
     if outer is not None and same_tool(options.get("name"), outer["name"]):
         options |= {"id": outer["id"], "args": outer["args"]}
     failed = options.pop("failed")
     kind = SpanKind.CLIENT if "client" in step.kind else SpanKind.INTERNAL
     if step.kind == "chat":
-        run.chat(*options["calls"], offers=options["offers"])
+        calls = [(call_id and call_id + own(name), name, args) for call_id, name, args in options["calls"]]
+        run.chat(*calls, offers=options["offers"])
         return None
     if step.kind.startswith("late"):
         return run.begin(kind=kind)
