@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from genai_processor.retry.history import Execution
 from genai_processor.retry.joins import Turns
-from genai_processor.retry.open_traces import OpenTrace
+from genai_processor.retry.open_traces import OpenTrace, OpenTraces
 from genai_processor.retry.trace import Trace
 from genai_processor.retry.verdict import Ended
 from genai_processor.spans.arguments import fingerprint, read_arguments
@@ -34,10 +34,11 @@ class CameBack(Execution):
         end_ns: End.
         arguments: The arguments as recorded.
         trace: What is kept of its trace, or None.
+        traces: The open traces, to which that belongs.
         length_limit: The SDK's attribute value length limit, 0 if it has none.
     """
 
-    __slots__ = ("_limit", "_number", "trace")
+    __slots__ = ("_limit", "_number", "_traces", "trace")
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class CameBack(Execution):
         end_ns: int | None,
         arguments: Any,
         trace: OpenTrace | None,
+        traces: OpenTraces,
         length_limit: int,
     ) -> None:
         self._number = span_id
@@ -60,6 +62,7 @@ class CameBack(Execution):
         self.ended = _WELL
         self.uncertain = False
         self.trace = trace
+        self._traces = traces
         self._limit = length_limit
         self._arguments = arguments
         self._digest = None
@@ -67,7 +70,7 @@ class CameBack(Execution):
         self._proposed = 0
 
     @property
-    def span_id(self) -> str:
+    def span_id(self) -> str:  # type: ignore[override]
         """Its outermost span, in hex."""
         return f"{self._number:016x}"
 
@@ -104,7 +107,7 @@ class CameBack(Execution):
     def _find_turn(self) -> tuple[Hashable | None, int]:
         if self.trace is None:
             return None, 1
-        turns = Turns(Trace.of(self.trace.nodes(), length_limit=self._limit, partial=False))
+        turns = Turns(Trace.of(self._traces.nodes(self.trace), length_limit=self._limit, partial=False))
         joined = turns.proposing(self.tool, self.call_id, self.start_ns, self.digest)
         if joined is None or joined.turn is None:
             return None, 1

@@ -16,6 +16,7 @@ from genai_processor.retry.locks import guard_with_lock
 from genai_processor.retry.nodes import Below, Nested, Node
 
 MAX_OPEN: Final = 200_000
+_MAX_NESTED: Final = 64  # nested calls that are kept as such; of more, only that there were some
 _OPEN: Final = 2**63
 _OTHER, _OUTSIDE, _MODEL, _NESTED = Below.OTHER, Below.OUTSIDE, Below.MODEL, Below.NESTED
 _OUTWARD: Final = frozenset({2, 3})  # the SDK's numbers of CLIENT and PRODUCER
@@ -40,15 +41,15 @@ class Evidence:
     """Who stands below whom, by span id.
 
     What nearly every span does is written as single operations on dictionaries, which threads cannot tear: a lock around
-    them would cost more than they do, and make threads wait for each other. Only counting takes the lock.
+    them would cost more than they do, and make threads wait for each other. Only what adds to a value takes the lock.
     """
 
     _lock: threading.RLock
 
     def __init__(self) -> None:
         guard_with_lock(self)
-        self._below: tuple[dict[int, int], ...] = ({}, {}, {}, {})
-        """One table for each bit of `Below`: the spans that have such a one below them."""
+        self._below: dict[int, int] = {}
+        """What stands below each open span, as bits of `Below`."""
         self._tools: dict[int, list[Nested]] = {}
         self.watched: dict[int, tuple[int, ...]] = {}
         """Open spans in or below tool spans, each with those tool spans, outermost first."""
@@ -84,44 +85,37 @@ class Evidence:
             own_flags: What the span itself is to those above it; by default what its kind says.
 
         Returns:
-            The spans that it stood below and that may be tool spans which have ended before.
+            The tool spans, ended before it, that it stood below as far as that was watched.
         """
         # A span context is a tuple (trace id, span id, is remote, …); its properties cost as much as all the rest here.
-        context, parent = span._context, span._parent
+        context, parent, below = span._context, span._parent, self._below
         own = context[1] if context is not None else 0
-        other, outside, model, nested = self._below
-        flags = other.pop(own, 0) | outside.pop(own, 0) | model.pop(own, 0) | nested.pop(own, 0)
+        flags = below.pop(own, 0)
         tools = self._tools.pop(own, None) if self._tools else None
-        watched = self._unwatch(own) if self.watched else ()
+        late = self._unwatch(own) if self.watched else ()
         if parent is None or parent[2]:
-            return watched
+            return late
         if own_flags < 0:
             own_flags = _OUTSIDE if span._kind._value_ in _OUTWARD else _OTHER
         flags |= own_flags
         above = parent[1]
         if flags:
-            self._tell(above, flags, span)
+            known = below.setdefault(above, flags)
+            if known | flags != known or len(below) > MAX_OPEN:
+                self._add(above, flags, span)
         if tools:
             crossed = [Nested(tool, True) for tool, _ in tools] if own_flags == _MODEL else tools
-            self._tools.setdefault(above, []).extend(crossed)
-        return watched or (above,)
+            held = self._tools.setdefault(above, [])
+            held.extend(crossed)
+            if len(held) > _MAX_NESTED:
+                del held[:-_MAX_NESTED]
+                self._add(above, _NESTED, span)
+        return late
 
-    def _tell(self, above: int, flags: int, span: Any) -> None:
-        other, outside, model, nested = self._below
-        if flags & _OTHER:
-            other[above] = _OTHER
-            if len(other) > MAX_OPEN:
-                self._drop(span)
-        if flags & _OUTSIDE:
-            outside[above] = _OUTSIDE
-            if len(outside) > MAX_OPEN:
-                self._drop(span)
-        if flags > 3:
-            if flags & _MODEL:
-                model[above] = _MODEL
-            if flags & _NESTED:
-                nested[above] = _NESTED
-            if len(model) + len(nested) > MAX_OPEN:
+    def _add(self, above: int, flags: int, span: Any) -> None:
+        with self._lock:
+            self._below[above] = self._below.get(above, 0) | flags
+            if len(self._below) > MAX_OPEN:
                 self._drop(span)
 
     def glanced(self, own: int, parent: Any, span: Any) -> bool:
@@ -135,11 +129,12 @@ class Evidence:
         self.watched.pop(own, None)
         if self._open:
             self._open.pop(own, None)
-        for table in self._below:
-            if table:
-                table.pop(own, None)
+        below = self._below
+        below.pop(own, None)
         if parent is not None and not parent[2]:
-            self._tell(parent[1], _NESTED, span)
+            known = below.setdefault(parent[1], _NESTED)
+            if not known & _NESTED or len(below) > MAX_OPEN:
+                self._add(parent[1], _NESTED, span)
         return True
 
     def _unwatch(self, own: int) -> tuple[int, ...]:
@@ -166,9 +161,7 @@ class Evidence:
         """
         context, parent = span._context, span._parent
         own = context.span_id if context is not None else 0
-        flags = 0
-        for table in self._below:
-            flags |= table.pop(own, 0)
+        flags = self._below.pop(own, 0)
         node.tools = tuple(self._tools.pop(own, ()))
         if self.watched:
             self._unwatch(own)
@@ -179,17 +172,18 @@ class Evidence:
         if parent is not None and not parent.is_remote:
             above = self._tools.setdefault(parent.span_id, [])
             above.append(Nested(node, False))
-            if len(self._tools) > MAX_OPEN or len(above) > MAX_OPEN:
+            if len(above) > _MAX_NESTED:
+                del above[0]
+                self._add(parent.span_id, _NESTED, span)
+            if len(self._tools) > MAX_OPEN // 20:
                 self._drop(span)
         return (span._start_time or 0) <= self._lost_at
 
     def _drop(self, span: Any) -> None:
         """Forget the older half of what is open."""
         with self._lock:
-            for table in (*self._below, self._tools):
+            for table in (self._below, self._tools):
                 for key in list(table)[: len(table) // 2]:
                     table.pop(key, None)
-            for held in list(self._tools.values()):
-                del held[: -MAX_OPEN // 2]
             self._lost_at = max(self._lost_at, span._end_time or span._start_time or 0)
             self.lost += 1

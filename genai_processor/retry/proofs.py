@@ -95,8 +95,8 @@ def never_started(call: Node, ended: Ended, context: Context) -> Proof | None:
     views = call.views()
     for view in views:
         if view.call is not None and view.call.not_started is not None:
-            reason, evidence = view.call.not_started
-            return Proof(Execution.NOT_STARTED, Reason(reason), evidence=(evidence,))
+            mark = view.call.not_started
+            return Proof(Execution.NOT_STARTED, Reason(mark.reason), evidence=(mark.evidence,))
     if ended is not Ended.FAILED or context.trace.partial or any(view.span.dropped_attributes for view in views):
         return None
     return _rejected_arguments(call, context) or _no_such_tool(call, context)

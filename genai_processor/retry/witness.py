@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Judgement", "Limits", "Witness"]
 
+_NO_VALUES: Final[Mapping[str, Any]] = {}
 _MAX_UNDECIDED: Final = 1_000
 _LARGE: Final = 1_024  # characters of arguments from which on a reference to them is counted
 _INFERENCES: Final = frozenset({"chat", "generate_content", "text_completion"})
@@ -100,8 +101,11 @@ class Witness:
     def on_start(self, span: SDKSpan, parent_context: Context | None = None) -> None:
         """Note what begins below an open tool span: what is still open when the tool ends proves that its body ran."""
         attributes: Any = span._attributes
-        values: Mapping[str, Any] = getattr(attributes, "_dict", ())
-        tool = span._name[:13] == "execute_tool " or (not MARKER_KEYS.isdisjoint(values) and begins_tool_span(values))
+        values: Mapping[str, Any] = getattr(attributes, "_dict", _NO_VALUES)
+        operation = values.get("gen_ai.operation.name")
+        tool = operation == "execute_tool" or span._name[:13] == "execute_tool "
+        if operation is None and not tool:
+            tool = not MARKER_KEYS.isdisjoint(values) and begins_tool_span(values)
         if tool or self._evidence.watched:
             self._evidence.started(span, tool)
 
@@ -115,8 +119,8 @@ class Witness:
         attributes: Any = span._attributes
         values: Mapping[str, Any] = getattr(attributes, "_dict", attributes) or {}
         if MARKER_KEYS.isdisjoint(values) and not getattr(attributes, "dropped", 0):
-            above = self._evidence.ended(span)
-            return self._passed(span, above) if span._parent is None or self._undecided else None
+            late = self._evidence.ended(span)
+            return self._passed(span, late) if span._parent is None or self._undecided else None
         operation = values.get("gen_ai.operation.name")
         if operation == "execute_tool":
             return self._glance(span, attributes, values) or self._read(span, values)
@@ -129,17 +133,17 @@ class Witness:
     def _pass_up(self, span: Any, values: Mapping[str, Any], flags: int, *, keep: bool = True) -> Judgement | None:
         """Keep a span that may bear on calls, tell its parent of it. A root has nobody left to bear on."""
         if keep and span._parent is not None and span._context is not None:
-            with self._lock:
-                self._traces.keep(span, values)
-        return self._passed(span, self._evidence.ended(span, flags))
+            self._traces.keep(span, values)
+        late = self._evidence.ended(span, flags)
+        return self._passed(span, late) if span._parent is None or self._undecided else None
 
-    def _passed(self, span: Any, above: tuple[int, ...]) -> Judgement | None:
+    def _passed(self, span: Any, late: tuple[int, ...]) -> Judgement | None:
         """Close a trace whose root has ended; find the call that a late span belies."""
-        if span._parent is None and span._context is not None and self._traces.get(span._context.trace_id) is not None:
-            with self._lock:
-                self._traces.close(span._context.trace_id)
+        if span._parent is None and span._context is not None:
+            self._traces.close(span._context.trace_id)
         if not self._undecided:
             return None
+        above = (*late, span._parent.span_id) if span._parent is not None else late
         with self._lock:
             before = next(filter(None, (self._undecided.pop(tool, None) for tool in above)), None)
         if before is None:
@@ -168,6 +172,7 @@ class Witness:
             span._end_time,
             seen.arguments,
             trace,
+            self._traces,
             self._limit_of(attributes),
         )
         scope = seen.conversation or (trace is not None and trace.conversation) or trace_id
@@ -188,6 +193,7 @@ class Witness:
             call.span.end_ns,
             Rendered(raw) if recorded.arguments_rendered and isinstance(raw, str) else raw,
             trace,
+            self._traces,
             self._limit_of(readable._attributes),
         )
         no_effect = call.tool in call.dialect.framework_tools or call.span.attributes.get("crewai.tool.from_cache") is True
@@ -249,9 +255,7 @@ class Witness:
     def _failed(self, node: Node, readable: Any, trace: OpenTrace, partial: bool) -> Judgement:
         """Judge a call that did not plainly come back: everything that bears on it is looked into."""
         assert node.call is not None
-        with self._lock:
-            nodes = trace.nodes()
-        nodes.append(node)
+        nodes = [*self._traces.nodes(trace), node]
         assessor = Assessor(
             Trace.of(nodes, length_limit=self._limit_of(readable._attributes), partial=partial),
             self._policy,

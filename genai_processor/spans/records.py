@@ -114,6 +114,18 @@ class Span(NamedTuple):
     resource: object = None
 
 
+class NotStarted(NamedTuple):
+    """A framework's own mark that a tool's body never began.
+
+    Attributes:
+        reason: A value of `genai.retry.reason`.
+        evidence: The mark.
+    """
+
+    reason: str
+    evidence: str
+
+
 class ToolCall(NamedTuple):
     """One view of a tool call: what a single span says of it, before anything is joined or judged.
 
@@ -147,7 +159,7 @@ class ToolCall(NamedTuple):
     failure: tuple[str, ...]
     error_types: tuple[str, ...]
     paused: str | None
-    not_started: str | None
+    not_started: NotStarted | None
     ended: bool | None
 
 

@@ -213,3 +213,20 @@ def test_the_rebilled_turn_is_counted_once() -> None:
     ]
     used = Survey(Policy()).judge(Trace([*turns, first(error="E"), again()], length_limit=0))[1]
     assert (used.input_tokens, used.output_tokens, used.rebilled_tokens) == (1_000, 9, 700)
+
+
+def test_an_id_that_counts_calls_is_one_within_its_run() -> None:
+    one, two = first(id="call_0"), again(id="call_0")
+    assert groups(one, two) == [("call_id", False, ids(one, two))]
+
+
+def test_an_idempotent_tool_without_ids_has_no_retry_of_its_own() -> None:
+    one, two = first(id=None, error="E"), again(id=None)
+    assert groups(one, two, policy=Policy(idempotent=("create_*",))) == [("action", False, ids(one, two))]
+
+
+def test_calls_at_the_same_time_that_nobody_is_seen_to_propose_are_meant() -> None:
+    assert groups(first(), again(at=(15, 25))) == []
+    assert groups(first(), again(at=(21, 25)))[0][:2] == ("action", True)
+    turn = chat((ID, "create_refund", VALUE))
+    assert groups(turn, first(), again(at=(15, 25)))[0][:2] == ("action", True), "that turn proposed one"

@@ -205,3 +205,19 @@ def test_an_id_of_two_tools_is_no_token_though_the_arguments_of_one_are_not_whol
     for args in (None, "[REDACTED]", '{"order_id": "o1", "amo'):
         other = tool("send_mail", id=ID, args=args, at=(1, 2))
         assert row(failed_tool(id=ID, args=ARGS), other, policy=IDEMPOTENT).verdict.quarantined
+
+
+def test_a_step_names_a_call_that_says_nothing_of_itself() -> None:
+    node = step("tools", named(ID))
+    turn = chat((OTHER, "create_refund", {"x": 1}), (ID, "create_refund", VALUE))
+    found = row(failed_tool(parent=node), node, turn)
+    assert (found.facts.call_id, found.arguments.value) == (ID, VALUE)
+    assert row(failed_tool(parent=node), node).facts.call_id == ID, "no turn is needed"
+    for between in (agent(parent=node), tool("other", parent=node), chat(parent=node)):
+        assert row(failed_tool(parent=between), between, node, turn).facts.call_id is None
+
+
+def test_a_proposal_without_an_id_is_observed_once_it_is_executed() -> None:
+    turn = chat((None, "create_refund", VALUE), (None, "create_refund", VALUE))
+    assert len(Read([turn, tool(args=ARGS)]).unobserved) == 1
+    assert Read([turn, tool(args=ARGS), tool(args=ARGS, at=(11, 20))]).unobserved == []

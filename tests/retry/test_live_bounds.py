@@ -152,18 +152,44 @@ def test_more_open_spans_than_are_remembered() -> None:
 
 
 def test_the_garbage_collector_may_end_a_span_anywhere() -> None:
+    """Here it does so at each of the calls that the processor makes for one span, in its critical sections too."""
     in_a_process("""
         class Held:
             def __init__(self, n):
                 self.me = self
                 self.span = tracer.start_span("execute_tool pay", attributes=attributes(n))
+                if n % 2:
+                    self.span.set_status(Status(StatusCode.ERROR))
             def __del__(self):
                 self.span.end()
-        gc.set_threshold(7, 2, 2)
-        for n in range(4_000):
-            Held(n)
-            call(n + 10_000, failed=n % 3 == 0)
-            call(n + 20_000, tracer=agents, **REJECTED)
+                ended.append(1)
+
+        ended, seen, wanted = [], 0, 0
+        def collect(frame, event, argument):
+            global seen
+            if "call" in event and "genai_processor" in frame.f_code.co_filename:
+                seen += 1
+                if seen == wanted:
+                    Held(wanted)
+                    gc.collect(0)
+
+        def success(n):
+            call(n)
+        def failure(n):
+            call(n, failed=True)
+        def rejection(n):
+            call(n, tracer=strict, **BROKEN)
+
+        for kind in (success, failure, rejection):
+            before, wanted = len(ended), 0
+            while len(ended) - before == wanted:  # until there is no such place any more
+                wanted += 1
+                seen = 0
+                sys.setprofile(collect)
+                kind(1_000_000 + wanted)
+                sys.setprofile(None)
+            assert wanted > 30, wanted
+        assert last.verdict == "retryable_pre_execution"
     """)
 
 

@@ -23,9 +23,7 @@ def listed(*names: str) -> Span:
     """A server's list of tools, all with one schema."""
     answer = json.dumps({"tools": [{"name": name, "inputSchema": SCHEMA} for name in names]})
     attributes = {"rpc.method": "tools/list", "response": answer}
-    return span(
-        "MCP request: tools/list", **{"scope": LOGFIRE, "kind": SpanKind.CLIENT, "at": (3, 4), **more}, attributes=attributes
-    )
+    return span("MCP request: tools/list", scope=LOGFIRE, kind=SpanKind.CLIENT, at=(3, 4), attributes=attributes)
 
 
 def session(**more: Any) -> Span:
@@ -34,7 +32,7 @@ def session(**more: Any) -> Span:
     return span("MCP request: initialize", scope=LOGFIRE, kind=SpanKind.CLIENT, at=(1, 2), attributes=attributes, **more)
 
 
-def sent(name: str = "create_refund", args: str = ARGS, failed: bool = True) -> Span:
+def sent(name: str = "create_refund", args: str = ARGS) -> Span:
     """A client's request that the server answered with an error."""
     attributes = {
         "traceloop.span.kind": "tool",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from genai_processor.spans.records import Operation, Span, View
+from genai_processor.spans.records import NotStarted, Operation, Span, View
 from genai_processor.spans.runtimes import NO_ROW, Runtime
 from genai_processor.spans.values import quick_loads
 
@@ -46,7 +46,7 @@ class Dialect:
         ends_inside_parent: A call that came back ends before its parent does. False where each span has a clock of its own.
         failures: Further marks of a failure on a tool span: `(span, result)`, as evidence strings.
         paused: A further mark of a suspended call.
-        not_started: The framework's own proof that the body never began: `(reason, evidence)`.
+        not_started: The framework's own proof that the body never began.
         empty_is_withheld: `{}` stands for arguments that were not recorded.
         framework_tools: Tools that the framework itself provides, whose repetition is no repeated effect.
     """
@@ -76,7 +76,7 @@ class Dialect:
     ends_inside_parent: bool = True
     failures: Callable[[Span, Any], Iterable[str]] | None = None
     paused: Callable[[Span], str | None] | None = None
-    not_started: Callable[[Span], tuple[str, str] | None] | None = None
+    not_started: Callable[[Span], NotStarted | None] | None = None
     empty_is_withheld: bool = False
     framework_tools: frozenset[str] = frozenset()
 

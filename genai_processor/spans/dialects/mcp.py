@@ -14,7 +14,7 @@ from typing import Any
 from genai_processor.spans import runtimes
 from genai_processor.spans.dialects.base import Dialect, after, looks_failed, status_ok
 from genai_processor.spans.dialects.openllmetry import OPENLLMETRY
-from genai_processor.spans.records import Operation, Span, View
+from genai_processor.spans.records import NotStarted, Operation, Span, View
 from genai_processor.spans.values import loads, quick_loads
 
 
@@ -22,14 +22,14 @@ def _exception(span: Span, name: str) -> bool:
     return any(event.attributes.get("exception.type") == name for event in span.events)
 
 
-def _fastmcp_rejected(span: Span) -> tuple[str, str] | None:
+def _fastmcp_rejected(span: Span) -> NotStarted | None:
     """Types that fastmcp 4 owns and its server raises before the body only (VERDICT, section 2, rule 4)."""
     if span.kind != 2:
         return None
     if _exception(span, "fastmcp.exceptions.ValidationError"):
-        return "malformed_arguments", "fastmcp.exceptions.ValidationError"
+        return NotStarted("malformed_arguments", "fastmcp.exceptions.ValidationError")
     if _exception(span, "fastmcp.exceptions.NotFoundError") and "fastmcp.provider.type" not in span.attributes:
-        return "unknown_tool", "fastmcp.exceptions.NotFoundError"
+        return NotStarted("unknown_tool", "fastmcp.exceptions.NotFoundError")
     return None
 
 

@@ -16,7 +16,7 @@ from genai_processor.spans.dialects.base import Dialect
 from genai_processor.spans.dialects.conventions import CONVENTIONS
 from genai_processor.spans.dialects.openinference import OPENINFERENCE
 from genai_processor.spans.dialects.openllmetry import OPENLLMETRY
-from genai_processor.spans.records import Operation, Span
+from genai_processor.spans.records import NotStarted, Operation, Span
 
 _TIMED_OUT = "timed out after "
 
@@ -51,11 +51,11 @@ def _logfire_error(span: Span, result: Any) -> Iterable[str]:
     yield from _timed_out(span, result)
 
 
-def _rejected_by_sdk(span: Span) -> tuple[str, str] | None:
+def _rejected_by_sdk(span: Span) -> NotStarted | None:
     """`ModelBehaviorError` is the SDK's own, raised before the body; a nested call on the trace outranks it."""
     for event in span.events:
         if event.attributes.get("exception.type") == "agents.exceptions.ModelBehaviorError":
-            return "rejected_before_execution", "agents.exceptions.ModelBehaviorError"
+            return NotStarted("rejected_before_execution", "agents.exceptions.ModelBehaviorError")
     return None
 
 

@@ -34,8 +34,9 @@ def id_in_message(span: Span) -> str | None:
                 node = parsed
                 for part in path:
                     node = node.get(part) if isinstance(node, dict) else None
-                if isinstance(node, dict) and isinstance(node.get("tool_call_id"), str):
-                    return node["tool_call_id"]
+                found = node.get("tool_call_id") if isinstance(node, dict) else None
+                if isinstance(found, str):
+                    return found
     return None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from genai_processor.spans import runtimes
 from genai_processor.spans.dialects.base import Dialect, result_if_arguments
-from genai_processor.spans.records import Span
+from genai_processor.spans.records import NotStarted, Span
 from genai_processor.spans.values import text
 
 
@@ -17,9 +17,9 @@ def _deferred(span: Span) -> str | None:
     return text(span.attributes.get("pydantic_ai.tool.deferral.name"))
 
 
-def _validation_failed(span: Span) -> tuple[str, str] | None:
+def _validation_failed(span: Span) -> NotStarted | None:
     if span.attributes.get("pydantic_ai.tool.failure_stage") == "validation":
-        return "malformed_arguments", "pydantic_ai.tool.failure_stage=validation"
+        return NotStarted("malformed_arguments", "pydantic_ai.tool.failure_stage=validation")
     return None
 
 
