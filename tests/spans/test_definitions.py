@@ -101,7 +101,5 @@ def test_no_list_is_not_an_empty_one() -> None:
 
 def test_the_first_schema_of_a_name_counts_and_a_later_one_fills_a_gap() -> None:
     other = {"type": "object"}
-    assert read([{"name": "t", "parameters": SCHEMA}, {"name": "t", "parameters": other}]) == ToolList(
-        {"t": SCHEMA}, True
-    )
+    assert read([{"name": "t", "parameters": SCHEMA}, {"name": "t", "parameters": other}]) == ToolList({"t": SCHEMA}, True)
     assert read(["t", {"name": "t", "parameters": other}]) == ToolList({"t": other}, True)

@@ -64,8 +64,7 @@ def test_every_dialect_has_a_recorded_span_or_a_reason_for_none() -> None:
 GOOD = sorted(
     path
     for path in DATA.glob("*/*/s01_ok.jsonl")
-    if "nocontent" not in path.parent.name
-    and not path.parent.name.startswith(("crewai__traceloop", "smolagents__genai"))
+    if "nocontent" not in path.parent.name and not path.parent.name.startswith(("crewai__traceloop", "smolagents__genai"))
 )
 NEVER_ARGUMENTS = ("mcp2__native", "fastmcp4__native", "autogen__native")
 

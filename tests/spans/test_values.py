@@ -23,9 +23,7 @@ def test_a_placeholder_is_no_call_id(value: str) -> None:
     assert values.usable_id(value, "create_refund") is None
 
 
-@pytest.mark.parametrize(
-    "value", ["__REDACTED__", "create_refund", " create_refund ", None, 7, True, ["call_1"], b"call_1"]
-)
+@pytest.mark.parametrize("value", ["__REDACTED__", "create_refund", " create_refund ", None, 7, True, ["call_1"], b"call_1"])
 def test_neither_is_a_marker_nor_the_tools_name_nor_what_is_no_text(value: Any) -> None:
     assert values.usable_id(value, "create_refund") is None
 
