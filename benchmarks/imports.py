@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `import genai_processor` costs beside `import opentelemetry.sdk.trace`: CPU time of fresh interpreters.
 
-    python -m benchmarks.imports
+python -m benchmarks.imports
 """
 
 from __future__ import annotations

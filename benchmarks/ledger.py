@@ -108,8 +108,7 @@ def attempts() -> Iterable[Cost]:
     """What a guarded call costs."""
     ledger = filled(2 * HELD)
     claims = [
-        Claim("conversation_1", f"tool_{n % 50}", call_id(), f"{n}", f"turn_{n}", lease_ns=10**9)
-        for n in range(MEASURED)
+        Claim("conversation_1", f"tool_{n % 50}", call_id(), f"{n}", f"turn_{n}", lease_ns=10**9) for n in range(MEASURED)
     ]
 
     def attempt(claim: Claim) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether the cost per span stays the same with many threads, and with many spans open at once.
 
-    python -m benchmarks.scaling
+python -m benchmarks.scaling
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Per span: start and end through the SDK, with the processor in front of a no-op exporter, beside the same without it.
 
-CPU time of the thread that makes the spans. Each figure is the median over fresh processes of a ratio of minima over alternating rounds. A second, identical base stands
-beside the first: what it differs by is the noise.
+CPU time of the thread that makes the spans. Each figure is the median over fresh processes of a ratio of minima over
+alternating rounds. A second, identical base stands beside the first: what it differs by is the noise.
 
     python -m benchmarks.spans [--processes 11] [--cases plain,tool_200] [--others]
 """

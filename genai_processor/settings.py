@@ -76,9 +76,7 @@ def _is_globs(value: Any) -> bool:
 
 
 _URL: Final = _Kind("URL", str, lambda value: isinstance(value, str) and ":" in value, str)
-_FLAG: Final = _Kind(
-    "true or false", _parse_flag, lambda value: isinstance(value, bool), lambda value: str(value).lower()
-)
+_FLAG: Final = _Kind("true or false", _parse_flag, lambda value: isinstance(value, bool), lambda value: str(value).lower())
 _GLOBS: Final = _Kind("comma-separated globs", _parse_globs, _is_globs, lambda value: ",".join(value) or "none")
 _COUNT: Final = _Kind("integer above 0", int, _is_count, str)
 _SECRET: Final = _Kind("text", str, lambda value: isinstance(value, str) and value != "", lambda _: "none", secret=True)

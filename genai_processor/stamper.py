@@ -126,7 +126,7 @@ class Stamper:
 
     def _tell(self, span: ReadableSpan, judgement: Judgement) -> ReadableSpan:
         verdict = judgement.verdict
-        if verdict.reason is _SUCCEEDED and judgement.attempt is None and not judgement.views:
+        if verdict.reason is _SUCCEEDED and judgement.attempt is None and not (judgement.views or judgement.inner):
             return self._tell_of_success(span, judgement)
         self._count(judgement)
         entry_id = None
@@ -170,7 +170,7 @@ class Stamper:
 
     def _remember(self, judgement: Judgement, entry_id: str | None) -> None:
         """Keep the entry of a call that may yet be shown by another span, or belied by a late one."""
-        if entry_id is None or judgement.verdict.reason is Reason.SUCCEEDED:
+        if entry_id is None or not judgement.inner:
             return
         self._entries[judgement.span_id] = entry_id
         while len(self._entries) > _MAX_ENTRIES:
@@ -189,9 +189,7 @@ class Stamper:
         if judgement.rebilled_tokens:
             self._totals.add(names.METRIC_REBILLED_TOKENS, (), judgement.rebilled_tokens)
 
-    def _emit(
-        self, events: Events, judgement: Judgement, entry_id: str | None, flags: int, at_ns: int | None
-    ) -> None:
+    def _emit(self, events: Events, judgement: Judgement, entry_id: str | None, flags: int, at_ns: int | None) -> None:
         verdict = judgement.verdict
         labels: dict[str, Any] = {
             names.GENAI_RETRY_VERDICT: str(verdict.verdict),

@@ -61,11 +61,7 @@ def _fields(thing: Any) -> dict[str, Any] | None:
 
 @lru_cache(maxsize=64)
 def _keeps_all_in_dict(cls: Hashable) -> bool:
-    return (
-        isinstance(cls, type)
-        and cls.__dictoffset__ != 0
-        and not any(vars(base).get("__slots__") for base in cls.__mro__)
-    )
+    return isinstance(cls, type) and cls.__dictoffset__ != 0 and not any(vars(base).get("__slots__") for base in cls.__mro__)
 
 
 def _twin(thing: Any, fields: dict[str, Any], name: str, value: Any) -> Any:

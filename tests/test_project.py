@@ -59,9 +59,7 @@ def test_readme_has_the_table_of_settings() -> None:
 
 
 def test_readme_names_no_setting_that_does_not_exist() -> None:
-    assert set(re.findall(r"GENAI_PROCESSOR_\w+", README)) == {
-        row.name for row in SETTINGS if row.name.startswith(PREFIX)
-    }
+    assert set(re.findall(r"GENAI_PROCESSOR_\w+", README)) == {row.name for row in SETTINGS if row.name.startswith(PREFIX)}
 
 
 def test_readme_explains_every_verdict_and_reason() -> None:

@@ -44,9 +44,7 @@ def into_readme(output: str) -> None:
     """Replaces the README's copy of the output."""
     block = f"<!-- demo -->\n```text\n{Text.from_ansi(output).plain.strip()}\n```\n<!-- /demo -->"
     readme = README.read_text(encoding="utf-8")
-    README.write_text(
-        re.sub("<!-- demo -->.*?<!-- /demo -->", lambda _: block, readme, flags=re.DOTALL), encoding="utf-8"
-    )
+    README.write_text(re.sub("<!-- demo -->.*?<!-- /demo -->", lambda _: block, readme, flags=re.DOTALL), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -181,9 +181,7 @@ class Bookkeeper(Changes):
         if not who.strip() or not note.strip():
             raise InvalidSettlementError(f"entry {entry_id}: say who settles it, and on what ground; neither is blank")
         if resolution not in set(Resolution):
-            raise InvalidSettlementError(
-                f"entry {entry_id}: resolution {resolution!r} is none of {', '.join(Resolution)}"
-            )
+            raise InvalidSettlementError(f"entry {entry_id}: resolution {resolution!r} is none of {', '.join(Resolution)}")
         entry = self.must(entry_id)
         if entry.version != version:
             raise LedgerConflictError(

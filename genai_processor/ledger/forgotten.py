@@ -17,9 +17,7 @@ from genai_processor.ledger.requests import Claim
 
 _WORD: Final = 8  # bytes of a word of the filter
 _MASKS: Final = tuple(
-    1 << bit | 1 << (bit + 1 + spread) % 64 | 1 << (bit + 20 + 2 * spread) % 64
-    for bit in range(64)
-    for spread in range(16)
+    1 << bit | 1 << (bit + 1 + spread) % 64 | 1 << (bit + 20 + 2 * spread) % 64 for bit in range(64) for spread in range(16)
 )
 """Three bits of a word each. A key sets those of two words: two changes of the filter do the work of six."""
 
@@ -92,10 +90,7 @@ class Forgotten:
         assert self._filter is not None
         mixed = hash(key)
         one, other = _MASKS[mixed >> 44 & 1023], _MASKS[mixed >> 54 & 1023]
-        return (
-            self._filter[mixed % self._words] & one == one
-            and self._filter[(mixed >> 24) % self._words] & other == other
-        )
+        return self._filter[mixed % self._words] & one == one and self._filter[(mixed >> 24) % self._words] & other == other
 
 
 def _id_key(scope: str, tool: str, call_id: str, turn: str | None) -> _Key | None:

@@ -258,9 +258,7 @@ class Shelf:
         return sorted((held for held in found if held is not None), key=created_ns)
 
 
-def _size_of(
-    scope: str, tool: str, call_id: str | None, digest: str | None, turn: str | None, reason: str | None
-) -> int:
+def _size_of(scope: str, tool: str, call_id: str | None, digest: str | None, turn: str | None, reason: str | None) -> int:
     size = _ENTRY_BYTES + len(scope) + len(tool)
     if call_id:
         size += len(call_id)

@@ -88,9 +88,9 @@ class Assessor:
         arguments, source = self.arguments_of(call)
         ended, how = self._ending(call)
         proof = self._proof(call)
-        if ended is not Ended.WELL and arguments.state is ArgumentsState.COMPLETE:
-            if wrong_with(arguments, self._offers_of(call)):
-                arguments = arguments._replace(state=ArgumentsState.MALFORMED)
+        whole = arguments.state is ArgumentsState.COMPLETE
+        if ended is not Ended.WELL and whole and wrong_with(arguments, self._offers_of(call)):
+            arguments = arguments._replace(state=ArgumentsState.MALFORMED)
         scope = self.scope_of(call)
         call_id, id_source, exact = self._call_id(call)
         tool = next((view.call.tool for view in call.views() if view.call and view.call.tool), None)
@@ -196,9 +196,7 @@ class Assessor:
     def _ending(self, call: Node) -> tuple[Ended, tuple[str, ...]]:
         key = id(call)
         if key not in self._ended:
-            self._ended[key] = ended_of(
-                call, self.trace, self._reported_failed, enclosing=self._enclosing
-            )
+            self._ended[key] = ended_of(call, self.trace, self._reported_failed, enclosing=self._enclosing)
         return self._ended[key]
 
     def _reported_failed(self, call_id: str) -> bool:

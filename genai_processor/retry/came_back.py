@@ -89,9 +89,7 @@ class CameBack(Execution):
         """SHA-256 of the canonical arguments, or None where they are not whole."""
         if self._arguments is not None:
             limit, raw = self._limit, self._arguments
-            read = read_arguments(
-                raw, rendered=isinstance(raw, Rendered), is_cut=lambda text: 0 < limit <= len(text)
-            )
+            read = read_arguments(raw, rendered=isinstance(raw, Rendered), is_cut=lambda text: 0 < limit <= len(text))
             self._digest = fingerprint(read)
             self._arguments = None
         return self._digest

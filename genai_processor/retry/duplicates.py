@@ -97,9 +97,7 @@ def _how_sure(execution: Execution, action: Action, scope: Scope) -> bool | None
         return False
     if last.trace_id != execution.trace_id:
         mark = scope.traces.get(last.trace_id)
-        if execution.start_ns < last.end_ns or (mark is not None and mark.failed_call):
-            return False
-        return True
+        return not (execution.start_ns < last.end_ns or (mark is not None and mark.failed_call))
     overlapping = execution.start_ns < last.end_ns
     return None if overlapping and execution.turn is None and last.turn is None else True
 

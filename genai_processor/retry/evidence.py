@@ -137,6 +137,11 @@ class Evidence:
                 self._add(parent[1], _NESTED, span)
         return True
 
+    def is_nested(self, span: Any) -> bool:
+        """Whether a tool span is open above a span."""
+        parent = span._parent
+        return parent is not None and parent.span_id in self.watched
+
     def _unwatch(self, own: int) -> tuple[int, ...]:
         """Count a span as ended below the tool spans that are still open; returns those that are not."""
         tools = self.watched.pop(own, ())

@@ -25,6 +25,7 @@ class Judgement(NamedTuple):
         suspected: It may repeat an earlier one, or may be meant.
         late: This is about a call whose span has ended before: the span in hand is only evidence.
         views: Inner spans that show the same call and were judged before.
+        inner: An outer span may yet show the same call.
         rebilled_tokens: Input tokens of the turn that proposed a certain duplicate again.
     """
 
@@ -41,6 +42,7 @@ class Judgement(NamedTuple):
     suspected: bool = False
     late: bool = False
     views: tuple[int, ...] = ()
+    inner: bool = False
     rebilled_tokens: int = 0
 
 

@@ -120,6 +120,10 @@ class Node:
             self._consumed = consumed(self._inference()) if self.operation is Operation.INFERENCE else ((), ())
         return self._consumed
 
+    def reads_nothing_of_note(self) -> None:
+        """Spare the parsing of what this inference read, where a look at the text has shown that it tells nothing."""
+        self._consumed = ((), ())
+
     def offered(self, is_cut: Callable[[str], bool]) -> ToolList | None:
         """The tools that this span says were on offer, or None if it records none."""
         if not self._offered_read:
@@ -195,5 +199,3 @@ def body_evidence(node: Node) -> tuple[int, int]:
     if node.call is not None and node.call.view is View.MCP_CLIENT:
         return Below.NOTHING, 0
     return node.below, node.latest
-
-

@@ -32,6 +32,9 @@ class Limits(NamedTuple):
     max_age: int = 3600
 
 
+DEFAULT_LIMITS: Final = Limits()
+
+
 class OpenTrace:
     """The inferences, agents and steps of one trace that ended so far, oldest first."""
 

@@ -65,9 +65,7 @@ class RecentRuns:
             cls._process = cls()
         return cls._process
 
-    def note(
-        self, node: Node, trace_id: int, span_id: int, verdict: Verdict, handled: BaseException | None
-    ) -> None:
+    def note(self, node: Node, trace_id: int, span_id: int, verdict: Verdict, handled: BaseException | None) -> None:
         """Remember the verdict on a call; it replaces those on inner spans that show the same call."""
         views = tuple(int(view.span.span_id, 16) for view in node.views()[1:])
         self._put(trace_id, span_id, views, _Call(verdict, tuple(_raised(node, handled))))

@@ -23,7 +23,7 @@ from genai_processor.retry.verdict import Execution as Executed
 from genai_processor.spans.arguments import Arguments, ArgumentsState
 from genai_processor.spans.messages import glance_at
 from genai_processor.spans.read import tools_on_offer
-from genai_processor.spans.records import Operation, Proposal, Result, View
+from genai_processor.spans.records import Operation, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,6 @@ class LateSpan:
 
 _MAX_UNSTARTED = 50_000
 _SHORT = 512
-_NOTHING_READ: tuple[tuple[Proposal, ...], tuple[Result, ...]] = ((), ())
 
 
 class Survey:
@@ -152,9 +151,11 @@ class Survey:
         glance = glance_at(turn.span.attributes, turn.dialect.inputs, turn.span.events)
         if glance is None:
             return True
+        if self._links.escaped or any(self._links.knows(call_id) for call_id in glance.ids.difference(own)):
+            return True
         if not glance.failure:
-            turn._consumed = _NOTHING_READ
-        return self._links.escaped or any(self._links.knows(call_id) for call_id in glance.ids.difference(own))
+            turn.reads_nothing_of_note()
+        return False
 
     def _note_failures(self, trace: Trace, scopes: Iterable[str]) -> None:
         ends = [

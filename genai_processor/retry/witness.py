@@ -26,7 +26,7 @@ from genai_processor.retry.holding import HeldArguments, ServedCalls
 from genai_processor.retry.judgement import Judgement, belied, may_be_belied
 from genai_processor.retry.locks import guard_with_lock
 from genai_processor.retry.nodes import Below, Node
-from genai_processor.retry.open_traces import Limits, OpenTrace, OpenTraces
+from genai_processor.retry.open_traces import DEFAULT_LIMITS, Limits, OpenTrace, OpenTraces
 from genai_processor.retry.policy import Policy
 from genai_processor.retry.recent import RecentRuns
 from genai_processor.retry.seen import SeenNames
@@ -80,7 +80,7 @@ class Witness:
         self,
         *,
         policy: Policy,
-        limits: Limits = Limits(),
+        limits: Limits = DEFAULT_LIMITS,
         length_limit: int | None = None,
         clock: Callable[[], float] = time.monotonic,
         recent: RecentRuns | None = None,
@@ -123,7 +123,8 @@ class Witness:
             return self._passed(span, late) if span._parent is None or self._undecided else None
         operation = values.get("gen_ai.operation.name")
         if operation == "execute_tool":
-            return self._glance(span, attributes, values) or self._read(span, values)
+            torn = _torn_by()
+            return (self._glance(span, attributes, values) if torn is None else None) or self._read(span, values)
         if operation.__class__ is str and operation in _INFERENCES and "openinference.span.kind" not in values:
             return self._pass_up(span, values, Below.MODEL)
         return self._read(span, values)
@@ -197,7 +198,8 @@ class Witness:
             self._limit_of(readable._attributes),
         )
         no_effect = call.tool in call.dialect.framework_tools or call.span.attributes.get("crewai.tool.from_cache") is True
-        return self._came_back(execution, context, call.span.name, _scope_of(node, trace), no_effect, _inner(node))
+        judgement = self._came_back(execution, context, call.span.name, _scope_of(node, trace), no_effect, _inner(node))
+        return judgement._replace(inner=call.view is not View.FRAMEWORK or self._evidence.is_nested(readable))
 
     def _came_back(
         self, execution: CameBack, context: Any, name: str, scope: str, no_effect: bool, views: tuple[int, ...]
@@ -229,6 +231,10 @@ class Witness:
     def _read(self, readable: Any, values: Mapping[str, Any]) -> Judgement | None:
         """Read a span in full: one of another dialect, or a call that may have failed."""
         node = Node(from_readable(readable))
+        torn = _torn_by()
+        if torn is not None and node.call is not None and node.call.paused is None:
+            evidence = (*node.call.failure, f"ended by {torn}")
+            node.call = node.call._replace(failure=evidence, error_types=(*node.call.error_types, torn))
         if node.call is None:
             keep = node.operation not in (Operation.MCP, Operation.OTHER)
             return self._pass_up(readable, values, _BELOW.get(node.operation, -1), keep=keep)
@@ -278,6 +284,7 @@ class Witness:
             not assessed.facts.call_id_unstable,
             assessed.digest,
             views=_inner(node),
+            inner=True,
         )
         if found is not None and not found.suspected:
             judgement = judgement._replace(rebilled_tokens=assessed.turn_tokens)
@@ -304,6 +311,12 @@ class Witness:
     def _limit_of(self, attributes: Any) -> int:
         """The length limit that a span was recorded under; 0 if it had none."""
         return getattr(attributes, "max_value_len", None) or self._length_limit
+
+
+def _torn_by() -> str | None:
+    """What tears the current thread out of a tool: a cancellation or an interrupt, of which the API records nothing."""
+    error = sys.exc_info()[1]
+    return None if error is None or isinstance(error, Exception) else type(error).__name__
 
 
 def _with_repetition(judgement: Judgement, found: Repetition | None) -> Judgement:

@@ -60,9 +60,9 @@ def canonical(value: Any) -> bytes:
 
 
 def canonical_text(text: str) -> bytes:
-    """The canonical form of a JSON text, by a short cut where one is sound: the RFC's own library is ten times slower.
+    r"""The canonical form of a JSON text, by a short cut where one is sound: the RFC's own library is ten times slower.
 
-    orjson sorts by code point, which for ASCII without escapes of the `\\u` kind is the RFC's order by UTF-16 unit, and it
+    orjson sorts by code point, which for ASCII without escapes of the `\u` kind is the RFC's order by UTF-16 unit, and it
     writes numbers as the RFC does but for exponents and for floats without a fraction (`1.0`). Where its output has
     either, or looks as if, the numbers are written by hand. Integers beyond 64 bits turn into floats with an exponent,
     so they never take the first cut; integers beyond 53 bits take neither.

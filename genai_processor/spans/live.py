@@ -81,10 +81,7 @@ def _events(events: Iterable[Any]) -> tuple[Event, ...]:
 
 def _links(links: Iterable[Any]) -> tuple[Link, ...]:
     return tuple(
-        [
-            Link(f"{link.context.trace_id:032x}", f"{link.context.span_id:016x}", _plain(link.attributes))
-            for link in links
-        ]
+        [Link(f"{link.context.trace_id:032x}", f"{link.context.span_id:016x}", _plain(link.attributes)) for link in links]
     )
 
 

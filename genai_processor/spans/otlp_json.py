@@ -32,9 +32,7 @@ from genai_processor.spans.otlp_resource import ResourceToken, resource_token
 from genai_processor.spans.records import Event, Link, Span, SpanKind, StatusCode
 
 _KINDS: dict[int | str, int] = {key: int(kind) for kind in SpanKind for key in (int(kind), f"SPAN_KIND_{kind.name}")}
-_STATUSES: dict[int | str, int] = {
-    key: int(code) for code in StatusCode for key in (int(code), f"STATUS_CODE_{code.name}")
-}
+_STATUSES: dict[int | str, int] = {key: int(code) for code in StatusCode for key in (int(code), f"STATUS_CODE_{code.name}")}
 _SIGNALS = frozenset({"resourceSpans", "resource_spans", "resourceMetrics", "resourceLogs", "resourceProfiles"})
 _NO_SPAN = bytes(8)
 _MAX_TOKENS = 1024
@@ -120,9 +118,7 @@ class JsonSpans:
             return
         every_resource = field(data, "resourceSpans")
         if data and _SIGNALS.isdisjoint(data):  # one file may hold several signals
-            hint = (
-                " (ConsoleSpanExporter's output cannot be read; use an OTLP file exporter)" if "context" in data else ""
-            )
+            hint = " (ConsoleSpanExporter's output cannot be read; use an OTLP file exporter)" if "context" in data else ""
             self._report(f'not OTLP/JSON: the object has no "resourceSpans"{hint}')
         for resource_spans in self._objects("resourceSpans", every_resource):
             token = self._checked_token(resource_spans.get("resource"))

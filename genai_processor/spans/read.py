@@ -200,9 +200,7 @@ def _error_types(span: Span) -> tuple[str, ...]:
     if error is None and not span.events:
         return ()
     found = [] if error is None else [str(error)]
-    for event in span.events:
-        if event.name == "exception":
-            found.append(str(event.attributes.get("exception.type")))
+    found.extend(str(event.attributes.get("exception.type")) for event in span.events if event.name == "exception")
     return tuple(found)
 
 
@@ -210,8 +208,8 @@ def _failures(span: Span, dialect: Dialect, result: Any, error_types: tuple[str,
     found = []
     if span.status == _ERROR:
         found.append("status=ERROR")
-    for name in error_types:
-        found.append(f"error.type={name[:120]}")
+    if error_types:
+        found.extend(f"error.type={name[:120]}" for name in error_types)
     if ".cancellation." in "\n".join(span.attributes):
         found.append("cancellation recorded")
     if result is not None:

@@ -15,9 +15,14 @@ PLACEHOLDERS = frozenset({"", "null", "none", "undefined", "n/a", "na", "nan", "
 """Recorded call ids that are none (VERDICT, section 4), in lower case."""
 
 _WITHHELD = re.compile(
-    r"\s*(?:[\[<(_\"]*\s*(?:redacted|filtered|masked|scrubbed|omitted|hidden)(?![a-z0-9])[^{}]*|\*{3,}|N/A|<not specified>)\s*", re.IGNORECASE
+    r"\s*(?:[\[<(_\"]*\s*(?:redacted|filtered|masked|scrubbed|omitted|hidden)(?![a-z0-9])[^{}]*"
+    r"|\*{3,}|N/A|<not specified>)\s*",
+    re.IGNORECASE,
 )
-_MARKER = re.compile(r"(?:[\[<(]|(?<![a-z0-9])_+)\s*(?:redacted|filtered|masked|scrubbed|truncated)(?![a-z0-9])|[\"']\*{3,}\\*[\"']|\.\.\.\s*\[?truncated", re.IGNORECASE)
+_MARKER = re.compile(
+    r"(?:[\[<(]|(?<![a-z0-9])_+)\s*(?:redacted|filtered|masked|scrubbed|truncated)(?![a-z0-9])|[\"']\*{3,}\\*[\"']|\.\.\.\s*\[?truncated",
+    re.IGNORECASE,
+)
 
 
 def text(value: Any) -> str | None:
@@ -49,7 +54,7 @@ _MARKER_WORDS = ("edacted", "EDACTED", "iltered", "ILTERED", "asked", "ASKED", "
 def has_marker(value: str) -> bool:
     """Whether a redaction or truncation marker stands somewhere in the text."""
     # A search for a character is many times faster than one for a word, and that than the pattern.
-    if "*" in value and ("\"***" in value or "'***" in value):
+    if "*" in value and ('"***' in value or "'***" in value):
         return _MARKER.search(value) is not None
     if not any(opener in value for opener in "[<(_."):
         return False

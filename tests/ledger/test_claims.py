@@ -197,9 +197,7 @@ def test_a_second_attempt_cannot_prove_that_the_first_never_began(ledger: Memory
 
 
 @pytest.mark.parametrize("again", [{}, {"turn": "t2"}, {"call_id": "c3d4", "turn": "t2"}, {"call_id": None}])
-def test_not_committed_releases_exactly_one_attempt_of_the_same_intent(
-    ledger: MemoryLedger, again: dict[str, Any]
-) -> None:
+def test_not_committed_releases_exactly_one_attempt_of_the_same_intent(ledger: MemoryLedger, again: dict[str, Any]) -> None:
     ended(ledger, Outcome.FAILED)
     settle(ledger, "e1", Resolution.NOT_COMMITTED)
     entry = granted(ledger, **again)

@@ -119,9 +119,7 @@ class AgainstANaiveLedger(RuleBasedStateMachine):
     def claim_inside(self, claim: Claim, parent: str) -> Any:
         outer = self.ledger.get(parent)
         assert outer is not None
-        return self._claim(
-            Claim(outer.scope, claim.tool, claim.call_id, claim.digest, claim.turn, parent=parent), False
-        )
+        return self._claim(Claim(outer.scope, claim.tool, claim.call_id, claim.digest, claim.turn, parent=parent), False)
 
     def _claim(self, claim: Claim, observe: bool) -> Any:
         expected = decide(claim, self.all())  # of everything, not of what an index found

@@ -52,9 +52,7 @@ def test_the_same_call_id_is_the_same_entry(ledger: MemoryLedger) -> None:
     again = record(ledger, "quarantined", call_id="a1b2", digest="d", reason="late_child")
     assert (again.entry_id, again.state, again.witnessed, again.version) == ("e1", State.QUARANTINED, 2, 2)
     assert again.digest == "d"
-    assert [(c.before, c.after, c.reason) for c in again.history] == [
-        (State.COMPLETED, State.QUARANTINED, "late_child")
-    ]
+    assert [(c.before, c.after, c.reason) for c in again.history] == [(State.COMPLETED, State.QUARANTINED, "late_child")]
 
 
 def test_a_later_success_does_not_lift_a_quarantine(ledger: MemoryLedger) -> None:

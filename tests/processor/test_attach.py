@@ -338,9 +338,7 @@ def test_options_are_settings(
     make_provider: Make, keeping: Keeping, instrumentor: GenAIProcessorInstrumentor, caplog: pytest.LogCaptureFixture
 ) -> None:
     provider = make_provider(keeping)
-    instrumentor.instrument(
-        tracer_provider=provider, read_only_tools=["refund"], ledger="memory:?max_entries=5", nonsense=1
-    )
+    instrumentor.instrument(tracer_provider=provider, read_only_tools=["refund"], ledger="memory:?max_entries=5", nonsense=1)
     fail_tool(provider.get_tracer("test"))
     assert tags(keeping.one())["genai.retry.effect"] == "read_only"
     assert verdicts(keeping) == ["retryable_read_only"]

@@ -64,9 +64,7 @@ def run(receiver: Receiver, tmp_path: Path) -> Run:
     def start(application: str = APPLICATION, **variables: str) -> subprocess.CompletedProcess[str]:
         script = tmp_path / "application.py"
         script.write_text(textwrap.dedent(TOOL) + textwrap.dedent(application), encoding="utf-8")
-        environ = {
-            name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "GENAI_PROCESSOR_"))
-        }
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "GENAI_PROCESSOR_"))}
         environ |= {
             "OTEL_TRACES_EXPORTER": "otlp",
             "OTEL_METRICS_EXPORTER": "none",

@@ -187,9 +187,7 @@ def test_an_interrupt_in_the_judge_passes_and_the_span_is_not_lost(
     assert tags(keeping.one()) == {}
 
 
-def rewrite(
-    processor: GenAISpanProcessor, monkeypatch: pytest.MonkeyPatch, verdict: dict[str, Any], **more: Any
-) -> None:
+def rewrite(processor: GenAISpanProcessor, monkeypatch: pytest.MonkeyPatch, verdict: dict[str, Any], **more: Any) -> None:
     """Let the judge say something else."""
     judge = processor._stamper._judge.on_end
 

@@ -2,10 +2,11 @@
 """What the recorders share: a scripted model, tools that write down what they really did, spans as OTLP/JSON lines.
 
 A recorder makes a `Lab`, instruments its framework on the global tracer provider, and calls `lab.record(run)`, where
-`run(scenario, tools)` is a coroutine function that lets the framework's agent answer one prompt. The model is the framework's
-own OpenAI client, over a transport that never leaves the process (`lab.http_client()`). Needs opentelemetry-sdk, and openai 3
-(for its httpx2).
+`run(scenario, tools)` is a coroutine function that lets the framework's agent answer one prompt. The model is the
+framework's own OpenAI client, over a transport that never leaves the process (`lab.http_client()`). Needs
+opentelemetry-sdk, and openai 3 (for its httpx2).
 """
+
 import asyncio
 import contextlib
 import dataclasses
@@ -51,7 +52,12 @@ SCENARIOS = (
     Scenario("s01_ok"),
     Scenario("s01b_returns_nothing", does=("nothing",), once=True),
     Scenario("s02_commit_then_502", does=("commit_raise",)),
-    Scenario("s02c_commit_then_validation_error", does=("validation",), bare=False, notes="the body's own ValidationError, after the commit"),
+    Scenario(
+        "s02c_commit_then_validation_error",
+        does=("validation",),
+        bare=False,
+        notes="the body's own ValidationError, after the commit",
+    ),
     Scenario("s03_bad_json_args", ((("create_refund", '{"order_id": "o1", "amount_ce'),),), once=True),
     Scenario("s04_schema_invalid", ((("create_refund", {"order_id": "o1"}),),), bare=False, notes="missing field"),
     Scenario("s04b_wrong_type", ((("create_refund", {"order_id": "o1", "amount_cents": "lots"}),),), notes="wrong type"),
@@ -59,8 +65,14 @@ SCENARIOS = (
     Scenario("s06_retry_new_id", ((REFUND,), (REFUND,)), ("commit_raise", "ok")),
     Scenario("s08_fanout", ((REFUND, DOCS, RATE),), bare=False),
     Scenario("s09_timeout", does=("commit_hang",), timeout=0.3, notes="asyncio.wait_for around the run, async tool"),
-    Scenario("s09b_timeout_thread_commits_later", does=("hang_commit",), timeout=0.3, threaded=True, once=True,
-             notes="plain function in a thread: it commits after the run was cancelled"),
+    Scenario(
+        "s09b_timeout_thread_commits_later",
+        does=("hang_commit",),
+        timeout=0.3,
+        threaded=True,
+        once=True,
+        notes="plain function in a thread: it commits after the run was cancelled",
+    ),
     Scenario("s10d_tool_returns_error_string", does=("error_text",), once=True),
 )
 
@@ -70,10 +82,12 @@ class Lab(SpanExporter):
 
     def __init__(self, framework, package, instrumentation, instrumentation_package, content=True, rename=str):
         self.head = {
-            "framework": framework, "framework_version": importlib.metadata.version(package),
+            "framework": framework,
+            "framework_version": importlib.metadata.version(package),
             "instrumentation": instrumentation,
             "instrumentation_version": importlib.metadata.version(instrumentation_package),
-            "sdk_version": importlib.metadata.version("opentelemetry-sdk"), "content_capture": content,
+            "sdk_version": importlib.metadata.version("opentelemetry-sdk"),
+            "content_capture": content,
         }
         self.folder = DATA / f"{framework}__{instrumentation}{'' if content else '__nocontent'}"
         self.content, self.rename = content, rename
@@ -99,13 +113,23 @@ class Lab(SpanExporter):
     def _answer(self, request):
         message = {"role": "assistant", "content": "done"}
         if self.turns:
-            message = {"role": "assistant", "content": None, "tool_calls": [self._propose(*call) for call in self.turns.pop(0)]}
+            message = {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [self._propose(*call) for call in self.turns.pop(0)],
+            }
         reason = "tool_calls" if "tool_calls" in message else "stop"
-        return httpx.Response(200, json={
-            "id": f"chatcmpl-lab-{next(self.answers)}", "object": "chat.completion", "created": 1, "model": "gpt-4o",
-            "choices": [{"index": 0, "finish_reason": reason, "message": message}],
-            "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18},
-        })
+        return httpx.Response(
+            200,
+            json={
+                "id": f"chatcmpl-lab-{next(self.answers)}",
+                "object": "chat.completion",
+                "created": 1,
+                "model": "gpt-4o",
+                "choices": [{"index": 0, "finish_reason": reason, "message": message}],
+                "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18},
+            },
+        )
 
     def _propose(self, tool, args):
         call_id = f"call_lab_c{len(self.requested) + 1}"
@@ -117,9 +141,17 @@ class Lab(SpanExporter):
 
     @contextlib.contextmanager
     def _body(self, tool, **args):
-        entry = {"tool": tool, "args": args, "call_id_seen_by_tool_or_null": None, "side_effect_committed": False,
-                 "executed": True, "outcome": "process died / not finished", "start_unix_nano": time.time_ns(),
-                 "commit_unix_nano": None, "end_unix_nano": None}
+        entry = {
+            "tool": tool,
+            "args": args,
+            "call_id_seen_by_tool_or_null": None,
+            "side_effect_committed": False,
+            "executed": True,
+            "outcome": "process died / not finished",
+            "start_unix_nano": time.time_ns(),
+            "commit_unix_nano": None,
+            "end_unix_nano": None,
+        }
         self.executed.append(entry)
         try:
             yield entry
@@ -184,7 +216,7 @@ class Lab(SpanExporter):
     def record(self, run, skip=(), more=(), first=True):
         self.folder.mkdir(parents=True, exist_ok=True)
         chosen = [s for s in (*SCENARIOS, *more) if not s.name.startswith(tuple(skip))]
-        chosen = [s for s in chosen if (self.content or s.bare and not s.once) and (first or not s.once)]
+        chosen = [s for s in chosen if (self.content or (s.bare and not s.once)) and (first or not s.once)]
         truth = [asyncio.run(self._one(scenario, run)) for scenario in chosen]
         (self.folder / "truth.json").write_text("[\n" + ",\n".join(map(compact, truth)) + "\n]\n")
 
@@ -193,11 +225,13 @@ class Lab(SpanExporter):
         self.answers = itertools.count(1)
         try:
             await asyncio.wait_for(run(scenario, self.tools(scenario)), scenario.timeout)
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001 - whatever escapes is what happened
             escaped = f"{type(exc).__name__}: {exc}"[:200]
         returned = time.time_ns()
         await asyncio.sleep(1.0 if scenario.threaded else 0.05)
-        left = asyncio.all_tasks() - {asyncio.current_task()}  # what the framework left running ends as asyncio.run would end it
+        left = asyncio.all_tasks() - {
+            asyncio.current_task()
+        }  # what the framework left running ends as asyncio.run would end it
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
@@ -206,12 +240,22 @@ class Lab(SpanExporter):
         (self.folder / f"{scenario.name}.jsonl").write_text("".join(line + "\n" for line in lines))
         calls = self._match()
         assert calls, "the scripted model was not reached"
-        print(f"{self.folder.name}/{scenario.name}: {len(self.spans)} spans, {[(c['tool'], c['outcome']) for c in calls]}, {escaped}")
+        print(
+            f"{self.folder.name}/{scenario.name}: {len(self.spans)} spans, "
+            f"{[(c['tool'], c['outcome']) for c in calls]}, {escaped}"
+        )
         return {
-            "scenario": scenario.name, "file": f"{scenario.name}.jsonl", **self.head, "tool_calls": calls,
-            "total_commits": sum(c["side_effect_committed"] for c in calls), "model_requested": self.requested,
-            "http_received": [], "escaped_exception": escaped, "caller_returned_unix_nano": returned,
-            "spans": len(self.spans), "notes": scenario.notes,
+            "scenario": scenario.name,
+            "file": f"{scenario.name}.jsonl",
+            **self.head,
+            "tool_calls": calls,
+            "total_commits": sum(c["side_effect_committed"] for c in calls),
+            "model_requested": self.requested,
+            "http_received": [],
+            "escaped_exception": escaped,
+            "caller_returned_unix_nano": returned,
+            "spans": len(self.spans),
+            "notes": scenario.notes,
         }
 
     def _match(self):
@@ -223,8 +267,14 @@ class Lab(SpanExporter):
             if entry:
                 left.remove(entry)
             else:
-                entry = {"tool": ask["tool"], "args": ask["args"], "call_id_seen_by_tool_or_null": None,
-                         "side_effect_committed": False, "executed": False, "outcome": "never_executed"}
+                entry = {
+                    "tool": ask["tool"],
+                    "args": ask["args"],
+                    "call_id_seen_by_tool_or_null": None,
+                    "side_effect_committed": False,
+                    "executed": False,
+                    "outcome": "never_executed",
+                }
             calls.append({**entry, "model_call_id": ask["id"]})
         return calls + [{**entry, "model_call_id": None} for entry in left]
 
@@ -241,23 +291,41 @@ def otlp_lines(spans):
     for _, group in itertools.groupby(spans, key=lambda span: (span.instrumentation_scope.name, span.resource)):
         group = list(group)
         scope = {"name": group[0].instrumentation_scope.name, "version": group[0].instrumentation_scope.version}
-        yield compact({"resourceSpans": [{
-            "resource": {"attributes": _attributes(group[0].resource.attributes)},
-            "scopeSpans": [{"scope": {k: v for k, v in scope.items() if v}, "spans": [_span(span) for span in group]}],
-        }]})
+        yield compact(
+            {
+                "resourceSpans": [
+                    {
+                        "resource": {"attributes": _attributes(group[0].resource.attributes)},
+                        "scopeSpans": [
+                            {"scope": {k: v for k, v in scope.items() if v}, "spans": [_span(span) for span in group]}
+                        ],
+                    }
+                ]
+            }
+        )
 
 
 def _span(span):
     flags = 0x100 | (0x200 if span.parent and span.parent.is_remote else 0)
     data = {
-        "traceId": f"{span.context.trace_id:032x}", "spanId": f"{span.context.span_id:016x}",
-        "parentSpanId": span.parent and f"{span.parent.span_id:016x}", "name": span.name, "kind": span.kind.value + 1,
-        "startTimeUnixNano": str(span.start_time), "endTimeUnixNano": str(span.end_time),
+        "traceId": f"{span.context.trace_id:032x}",
+        "spanId": f"{span.context.span_id:016x}",
+        "parentSpanId": span.parent and f"{span.parent.span_id:016x}",
+        "name": span.name,
+        "kind": span.kind.value + 1,
+        "startTimeUnixNano": str(span.start_time),
+        "endTimeUnixNano": str(span.end_time),
         "attributes": _attributes(span.attributes),
-        "events": [{"timeUnixNano": str(e.timestamp), "name": e.name, "attributes": _attributes(e.attributes)} for e in span.events],
+        "events": [
+            {"timeUnixNano": str(e.timestamp), "name": e.name, "attributes": _attributes(e.attributes)} for e in span.events
+        ],
         "links": [{"traceId": f"{k.context.trace_id:032x}", "spanId": f"{k.context.span_id:016x}"} for k in span.links],
         "droppedAttributesCount": span.dropped_attributes,
-        "status": {k: v for k, v in (("message", short(span.status.description or "")), ("code", span.status.status_code.value)) if v},
+        "status": {
+            k: v
+            for k, v in (("message", short(span.status.description or "")), ("code", span.status.status_code.value))
+            if v
+        },
         "flags": flags,
     }
     return {key: value for key, value in data.items() if value or key == "status"}

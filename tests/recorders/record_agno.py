@@ -7,6 +7,7 @@ In a virtual environment of its own:
         openinference-instrumentation-agno==1.0.15 opentelemetry-instrumentation-agno==0.62.4
     python tests/recorders/record_agno.py
 """
+
 import os
 
 import _lab

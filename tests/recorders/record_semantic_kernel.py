@@ -6,6 +6,7 @@ In a virtual environment of its own:
     pip install semantic-kernel==1.45.0 openai==3.57.0 opentelemetry-sdk==1.45.2
     python tests/recorders/record_semantic_kernel.py
 """
+
 import os
 
 import _lab
@@ -27,10 +28,16 @@ def main(choice: str) -> None:
         await agent.get_response(_lab.PROMPT)
 
     more = (  # it converts with str() and int(): the list runs, as the text "['o1']"
-        _lab.Scenario("s04c_list_for_string", ((("create_refund", {"order_id": ["o1"], "amount_cents": 500}),),), ("commit_raise",)),
-        _lab.Scenario("s04d_null_for_integer", ((("create_refund", {"order_id": "o1", "amount_cents": None}),),), ("commit_raise",)),
+        _lab.Scenario(
+            "s04c_list_for_string", ((("create_refund", {"order_id": ["o1"], "amount_cents": 500}),),), ("commit_raise",)
+        ),
+        _lab.Scenario(
+            "s04d_null_for_integer", ((("create_refund", {"order_id": "o1", "amount_cents": None}),),), ("commit_raise",)
+        ),
     )
-    lab.record(run, skip=("s09b",), more=more if content else ())  # s09b: plain functions run on the event loop, nothing cancels them
+    lab.record(
+        run, skip=("s09b",), more=more if content else ()
+    )  # s09b: plain functions run on the event loop, nothing cancels them
 
 
 _lab.command(main, ("content", "nocontent"))

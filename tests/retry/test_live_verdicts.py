@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from opentelemetry.sdk.trace import SpanLimits
 from opentelemetry.trace import SpanKind
@@ -55,6 +57,27 @@ def test_an_exception_that_escapes_is_a_failure(run: AgentRun) -> None:
     with pytest.raises(ZeroDivisionError), run.tool(id=ID, args=ARGS) as call:
         raise ZeroDivisionError
     assert run.verdict(call) == ("quarantined", "commitment_marker")
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, KeyboardInterrupt, SystemExit])
+def test_what_tears_the_thread_out_of_a_call_is_no_good_end(run: AgentRun, error: type[BaseException]) -> None:
+    """The API ends such a span without a word: no status, no event."""
+    with pytest.raises(error), run.tool(id=ID, args=ARGS, result="ok") as call:
+        raise error
+    assert run.verdict(call) == ("quarantined", "commitment_marker")
+    assert f"ended by {error.__name__}" in run.tags(call)["evidence"]
+
+
+def test_three_views_that_came_back_are_one_entry(run: AgentRun) -> None:
+    mcp = {"mcp.method.name": "tools/call"}
+    with (
+        run.tool(id=ID, args=ARGS, result="ok") as call,
+        run.tool(scope="demo.mcp", kind=SpanKind.CLIENT, attributes=mcp),
+        run.tool(scope="demo.mcp", kind=SpanKind.SERVER, attributes=mcp),
+    ):
+        pass
+    assert run.verdict(call) == ("no_retry_needed", "succeeded")
+    assert run.ledger.stats().entries == 1
 
 
 def test_without_arguments_or_id_nobody_knows(run: AgentRun) -> None:

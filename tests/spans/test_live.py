@@ -102,7 +102,5 @@ def test_resources_are_told_apart_by_content():
 
 
 def test_the_sdk_is_not_imported():
-    script = (
-        "import sys, genai_processor.spans.live; assert not [m for m in sys.modules if m.startswith('opentelemetry')]"
-    )
+    script = "import sys, genai_processor.spans.live; assert not [m for m in sys.modules if m.startswith('opentelemetry')]"
     subprocess.run([sys.executable, "-c", script], check=True)

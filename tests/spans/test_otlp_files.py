@@ -127,9 +127,7 @@ def test_a_file_that_cannot_be_opened(tmp_path, name):
         read_spans(tmp_path / name, on_error=pytest.fail)
 
 
-@pytest.mark.parametrize(
-    "damaged", [b"{", b'{"resourceSpans": [', b"[", b"junk", b"\xff\xfe\x00", b"[1,", line(9)[:-9]]
-)
+@pytest.mark.parametrize("damaged", [b"{", b'{"resourceSpans": [', b"[", b"junk", b"\xff\xfe\x00", b"[1,", line(9)[:-9]])
 @pytest.mark.parametrize("place", [1, 2, 4])
 def test_a_damaged_line(read, damaged, place):
     lines = LINES.splitlines(keepends=True)

@@ -59,7 +59,18 @@ _TABLE: tuple[Dialect, ...] = (
     CONVENTIONS,
 )
 
-_KEY_FIELDS = ("tool_names", "call_ids", "arguments", "results", "outputs", "inputs", "steps", "definitions", "schemas", "conversations")
+_KEY_FIELDS = (
+    "tool_names",
+    "call_ids",
+    "arguments",
+    "results",
+    "outputs",
+    "inputs",
+    "steps",
+    "definitions",
+    "schemas",
+    "conversations",
+)
 
 
 def _layered(dialect: Dialect) -> Dialect:

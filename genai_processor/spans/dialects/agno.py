@@ -16,7 +16,7 @@ from genai_processor.spans.records import Span
 
 
 def _status_failure(span: Span, result: Any) -> Iterable[str]:
-    """agno's FunctionExecutionResult, rendered: `status='failure'`."""
+    """Agno's FunctionExecutionResult, rendered: `status='failure'`."""
     if isinstance(result, str) and "status='failure'" in result:
         yield "status='failure'"
 
