@@ -21,7 +21,7 @@ class ToolSpanCommitmentError(GenAIProcessorError, RuntimeError):
 
     Attributes:
         tool: Name of the tool, if known.
-        call_id: The call id, if a usable one is known.
+        call_id: The call id, if one was found.
         reason: Short reason, one of the documented values of ``genai.retry.reason`` or of a refusal.
         entry_id: The ledger entry to settle, if there is one.
     """

@@ -36,10 +36,11 @@ class GenAISpanProcessor(SpanProcessor):
     For each span that ends: read, judge, record, stamp, forward. What it forwards is a copy with the attributes of
     `genai_processor.attributes`; the span that other processors hold stays as it is. It never raises an exception of
     its own or of a processor behind it, does no I/O on the thread that ends a span, and loses no span: whatever goes
-    wrong inside is counted in the metric ``genai.processor.faults``, logged once, and the span goes on as it came.
+    wrong inside is counted in the metric ``genai.processor.faults`` and logged once, and the span goes on, as a call that
+    is quarantined if it seems to show one, else as it came.
 
-    Spans that were sampled to be recorded only count as evidence, and go on as they came. So do spans that carry a
-    verdict already, from another processor of this class or from the instrumentor.
+    Spans that were sampled to be recorded only are judged and kept in the ledger, and go on as they came. Spans that carry
+    a verdict already, from another processor of this class or from the instrumentor, are not judged again.
     """
 
     def __init__(
@@ -116,18 +117,21 @@ class GenAISpanProcessor(SpanProcessor):
             raise interrupt
 
     def shutdown(self) -> None:
-        """Shut everybody behind down, once. Spans that end later are still judged and forwarded."""
+        """Shut everybody behind down, once, then give the ledger time for what it has not recorded yet.
+
+        Spans that end later are still judged and forwarded.
+        """
         try:
             self._running.pop()  # atomic, and so neither a lock to inherit at a fork nor one to wait for
         except IndexError:
             return
         try:
-            self._stamper.recorder.flush(_SHUTDOWN_SECONDS)
-        finally:
             self._each(Fault.DOWNSTREAM_SHUTDOWN, "shutdown")
+        finally:
+            self._stamper.recorder.flush(_SHUTDOWN_SECONDS)
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
-        """Flush the ledger's recorder and everybody behind, one after the other, within one time limit.
+        """Flush everybody behind, one after the other, then the ledger's recorder, within one time limit.
 
         Args:
             timeout_millis: For all of them together.
@@ -136,7 +140,7 @@ class GenAISpanProcessor(SpanProcessor):
             Whether all were flushed in time.
         """
         deadline = time.monotonic() + timeout_millis / 1000
-        flushed = self._stamper.recorder.flush(timeout_millis / 1000)
+        flushed = True
         for one in self._downstream:
             left = int((deadline - time.monotonic()) * 1000)
             if left <= 0:
@@ -146,7 +150,8 @@ class GenAISpanProcessor(SpanProcessor):
             except Exception as error:  # noqa: BLE001
                 flushed = False
                 self._caught(Fault.DOWNSTREAM_FLUSH, one, error)
-        return flushed
+        # Last: a ledger that hangs must not keep spans from an exporter.
+        return self._stamper.recorder.flush(max(0.0, deadline - time.monotonic())) and flushed
 
     def _each(self, kind: Fault, method: str, *args: Any) -> None:
         interrupt: BaseException | None = None

@@ -8,7 +8,6 @@ before there is something to tell.
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from typing import Final, Protocol
 
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, attach, set_value
 
+from genai_processor.forks import call_in_child
 from genai_processor.ledger.memory import MemoryLedger
 from genai_processor.ledger.protocol import Ledger
 from genai_processor.ledger.requests import Sighting
@@ -93,20 +93,16 @@ class BackgroundRecorder:
         self._direct = DirectRecorder(ledger, faults)
         self._faults = faults
         self._begin()
-        if hasattr(os, "register_at_fork"):
-            begin = weakref.WeakMethod(self._begin)
-
-            def after_in_child() -> None:
-                if (method := begin()) is not None:
-                    method()
-
-            os.register_at_fork(after_in_child=after_in_child)
+        call_in_child(self._begin)
 
     def _begin(self) -> None:
         # A queue in C, whose `put` the garbage collector may call in the middle of another one. What waits in a parent
         # is the parent's to record.
         self._waiting: SimpleQueue[Sighting | threading.Event] = SimpleQueue()
-        self._to_start = [threading.Thread(target=self._work, name="GenAIProcessorRecorder", daemon=True)]
+        self._to_start = [self._new_thread()]
+
+    def _new_thread(self) -> threading.Thread:
+        return threading.Thread(target=self._work, name="GenAIProcessorRecorder", daemon=True)
 
     def record(self, sighting: Sighting) -> str | None:
         """Record soon. What is too much is counted and dropped: the ledger will then know less, never wrong."""
@@ -118,25 +114,30 @@ class BackgroundRecorder:
         return None
 
     def flush(self, timeout: float) -> bool:
-        """Wait for what waits now."""
+        """Wait for what waits now; False at once if there is no thread that could bring it to the ledger."""
         if self._to_start and self._waiting.empty():
             return True
+        if not self._start():
+            return False
         done = threading.Event()
         self._waiting.put(done)
-        self._start()
         return done.wait(timeout)
 
-    def _start(self) -> None:
+    def _start(self) -> bool:
+        """Start the thread unless that is done. Returns whether there is one; if not, the next call tries again."""
         try:
             thread = self._to_start.pop()
         except IndexError:
-            return
+            return True
         try:
             thread.start()
-            flush = weakref.WeakMethod(self.flush)
-            atexit.register(lambda: (method := flush()) is not None and method(_EXIT_SECONDS))
         except RuntimeError as error:  # no more threads, or the interpreter is shutting down
+            self._to_start.append(self._new_thread())
             self._faults.count(Fault.LEDGER, "The thread that tells the ledger cannot be started", error)
+            return False
+        flush = weakref.WeakMethod(self.flush)
+        atexit.register(lambda: (method := flush()) is not None and method(_EXIT_SECONDS))
+        return True
 
     def _work(self) -> None:
         # Whatever the driver of a database is instrumented with must not turn this into spans.

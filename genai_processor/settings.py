@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
+from genai_processor.retry.policy import parse_globs
+
 _log = logging.getLogger(__name__)
 
 PREFIX: Final = "GENAI_PROCESSOR_"
@@ -63,10 +65,6 @@ def _parse_flag(text: str) -> bool:
     raise ValueError(text)
 
 
-def _parse_globs(text: str) -> tuple[str, ...]:
-    return tuple(glob for part in text.split(",") if (glob := part.strip()))
-
-
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
@@ -77,7 +75,7 @@ def _is_globs(value: Any) -> bool:
 
 _URL: Final = _Kind("URL", str, lambda value: isinstance(value, str) and ":" in value, str)
 _FLAG: Final = _Kind("true or false", _parse_flag, lambda value: isinstance(value, bool), lambda value: str(value).lower())
-_GLOBS: Final = _Kind("comma-separated globs", _parse_globs, _is_globs, lambda value: ",".join(value) or "none")
+_GLOBS: Final = _Kind("comma-separated globs", parse_globs, _is_globs, lambda value: ",".join(value) or "none")
 _COUNT: Final = _Kind("integer above 0", int, _is_count, str)
 _SECRET: Final = _Kind("text", str, lambda value: isinstance(value, str) and value != "", lambda _: "none", secret=True)
 
@@ -117,11 +115,21 @@ class Settings:
         "recovered from it, unless it is keyed.",
     )
     digest_key: str | None = _setting(None, _SECRET, "Secret that keys (HMAC-SHA256) the digests that are written.")
-    max_calls: int = _setting(10_000, _COUNT, "How many tool calls to remember in this process.")
-    max_bytes: int = _setting(
-        64 * 1024 * 1024, _COUNT, "How many bytes of arguments and messages to keep, in this process, for comparing."
+    max_calls: int = _setting(
+        10_000, _COUNT, "How many tool calls to remember in this process, to recognise their repetitions."
     )
-    max_age: int = _setting(3600, _COUNT, "For how many seconds to remember an inference or a call that ended well.")
+    max_bytes: int = _setting(
+        64 * 1024 * 1024,
+        _COUNT,
+        "About how many bytes of messages of traces that have not ended to hold, and half as many again of arguments that "
+        "may have to be compared. The ledger has a bound of its own (`memory:?max_bytes=…`, 64 MiB by default).",
+    )
+    max_age: int = _setting(
+        3600,
+        _COUNT,
+        "After how many seconds to let go of the messages of a trace that has not ended. The ledger has an age of its own "
+        "(`memory:?max_age_ns=…`, seven days by default).",
+    )
     events: bool = _setting(True, _FLAG, "Emit a log event for each quarantined call.")
     metrics: bool = _setting(True, _FLAG, "Offer the metrics of this package to the meter provider.")
     length_limit: int | None = None

@@ -53,6 +53,14 @@ class Judge(Protocol):
         """
         ...
 
+    def lost(self, span: ReadableSpan) -> Judgement | None:
+        """Take note of a span for which `on_end` has raised; what it showed is unknown from now on.
+
+        Returns:
+            A judgement that quarantines the call which the span seems to show, or None if it seems to show none.
+        """
+        ...
+
 
 class Stamper:
     """Judges, records, tells, and returns the span to forward."""
@@ -114,15 +122,24 @@ class Stamper:
                 return span
             judgement = self._judge.on_end(span)
         except Exception as error:  # noqa: BLE001
-            self.faults.count(Fault.WITNESS, "A span could not be judged; it is forwarded as it came", error)
-            return span
+            self.faults.count(Fault.WITNESS, "A span could not be judged; a call that it shows is quarantined", error)
+            judgement = self._lost(span)
         if judgement is None:
             return span
         try:
+            if judgement.belies is not None:
+                self._tell(span, judgement.belies)
             return self._tell(span, judgement)
         except Exception as error:  # noqa: BLE001
             self.faults.count(Fault.TAG, "A span could not be tagged; it is forwarded as it came", error)
             return span
+
+    def _lost(self, span: ReadableSpan) -> Judgement | None:
+        try:
+            return self._judge.lost(span)
+        except Exception as error:  # noqa: BLE001
+            self.faults.count(Fault.WITNESS, "A span that could not be judged could not be noted either", error)
+            return None
 
     def _tell(self, span: ReadableSpan, judgement: Judgement) -> ReadableSpan:
         verdict = judgement.verdict
@@ -181,9 +198,9 @@ class Stamper:
 
     def _count(self, judgement: Judgement) -> None:
         verdict = judgement.verdict
-        self._totals.add(names.METRIC_VERDICTS, _labels(verdict.verdict._value_, verdict.reason._value_))
         if judgement.late:
             return  # its span has been counted already
+        self._totals.add(names.METRIC_VERDICTS, _labels(verdict.verdict._value_, verdict.reason._value_))
         if judgement.duplicate_of is not None or judgement.suspected:
             self._totals.add(names.METRIC_DUPLICATES, ((names.GENAI_RETRY_SUSPECTED, judgement.suspected),))
         if judgement.rebilled_tokens:

@@ -8,7 +8,6 @@ belong to a meter provider, not to a processor, so that processors come and go w
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 import weakref
@@ -24,6 +23,7 @@ from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from genai_processor import attributes as names
+from genai_processor.forks import guard_with_lock
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Fault(StrEnum):
     """What can go wrong without anybody but the log and a counter noticing: values of `genai.processor.fault`."""
 
     WITNESS = "witness"
-    """A span could not be judged; it went on as it came."""
+    """A span could not be judged; a call that it seems to show is quarantined."""
     LEDGER = "ledger"
     """A verdict could not be recorded."""
     LEDGER_OVERFLOW = "ledger_overflow"
@@ -84,22 +84,12 @@ class Totals:
     Safe to use from every thread, from a finalizer that runs inside it, and in a forked child.
     """
 
+    _lock: threading.RLock
+
     def __init__(self) -> None:
         self._counts: dict[str, dict[Labels, int]] = {name: {} for name, *_ in _COUNTERS}
         self._ledgers: list[Callable[[], Counting | None]] = []
-        self._renew_lock()
-        if hasattr(os, "register_at_fork"):
-            renew = weakref.WeakMethod(self._renew_lock)
-
-            def after_in_child() -> None:
-                if (method := renew()) is not None:
-                    method()
-
-            os.register_at_fork(after_in_child=after_in_child)
-
-    def _renew_lock(self) -> None:
-        # Re-entrant: the garbage collector may end a span, and so come here, while this thread holds it.
-        self._lock = threading.RLock()
+        guard_with_lock(self)
 
     def add(self, metric: str, labels: Labels, amount: int = 1) -> None:
         """Add to a total.
@@ -159,16 +149,16 @@ class Totals:
 _global_totals: Final = Totals()
 _totals: Final[weakref.WeakKeyDictionary[metrics.MeterProvider, Totals]] = weakref.WeakKeyDictionary()
 _offered: Final[weakref.WeakSet[Totals]] = weakref.WeakSet()
-_setup = threading.RLock()
 
 
-def _renew_setup() -> None:
-    global _setup
-    _setup = threading.RLock()
+class _Setup:
+    _lock: threading.RLock
+
+    def __init__(self) -> None:
+        guard_with_lock(self)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_setup)
+_setup: Final = _Setup()
 
 
 def totals_of(meter_provider: metrics.MeterProvider | None, *, offer: bool) -> Totals:
@@ -181,7 +171,7 @@ def totals_of(meter_provider: metrics.MeterProvider | None, *, offer: bool) -> T
     Returns:
         The same object each time for the same provider.
     """
-    with _setup:
+    with _setup._lock:
         if meter_provider is None or meter_provider is metrics.get_meter_provider():
             totals = _global_totals
         else:

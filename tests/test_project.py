@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 OURS = ("genai_processor", "tests", "examples", "benchmarks")
-DOCUMENTS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")
+DOCUMENTS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/verdict.md")
 
 python_files = sorted(path for folder in OURS for path in (ROOT / folder).rglob("*.py"))
 
@@ -50,7 +50,8 @@ def test_documents_name_only_make_targets_that_exist(document: str) -> None:
 def test_documents_link_only_to_files_that_exist(document: str) -> None:
     text = (ROOT / document).read_text(encoding="utf-8")
     links = re.findall(r"\]\((?!https?://|#)([^)#]+)", text)
-    assert [link for link in links if not (ROOT / link).exists()] == []
+    folder = (ROOT / document).parent
+    assert [link for link in links if not (folder / link).exists()] == []
 
 
 def test_readme_has_the_table_of_settings() -> None:
@@ -60,6 +61,11 @@ def test_readme_has_the_table_of_settings() -> None:
 
 def test_readme_names_no_setting_that_does_not_exist() -> None:
     assert set(re.findall(r"GENAI_PROCESSOR_\w+", README)) == {row.name for row in SETTINGS if row.name.startswith(PREFIX)}
+
+
+def test_the_page_on_verdicts_names_every_verdict_and_reason() -> None:
+    page = (ROOT / "docs/verdict.md").read_text(encoding="utf-8")
+    assert [word.value for word in (*RetryVerdict, *Reason) if f"`{word.value}`" not in page] == []
 
 
 def test_readme_explains_every_verdict_and_reason() -> None:

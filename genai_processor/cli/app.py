@@ -98,7 +98,7 @@ def scan(
     GLOBS are comma-separated patterns of tool names, as in 'get_*,search'.
 
     Exit status: 0 if everything was read, 1 if some input was damaged or could not be opened (the rest is judged all the
-    same), 2 if the command line is wrong. Nothing is written but the answer.
+    same), 2 if the command line is wrong, 141 if whoever reads the answer left early. Nothing is written but the answer.
     """
     settings = Settings.from_environ(
         os.environ,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows that a scan prints, as plain data (DESIGN, section 8)."""
+"""The rows that a scan prints, as plain data."""
 
 from __future__ import annotations
 

@@ -10,13 +10,14 @@ from importlib import import_module
 from typing import Final, cast
 
 from genai_processor.errors import LedgerURLError
-from genai_processor.ledger.claims import decide, is_index_like
+from genai_processor.ledger.claims import decide
 from genai_processor.ledger.entries import Change, Entry, Resolution, Settlement, State
 from genai_processor.ledger.memory import MemoryLedger
 from genai_processor.ledger.protocol import Ledger, Page, Query, Stats
 from genai_processor.ledger.requests import Claim, Granted, Outcome, Refusal, RefusalReason, Sighting
 from genai_processor.ledger.shelf import Bounds
 from genai_processor.ledger.transitions import Event, next_state
+from genai_processor.spans.values import index_like as is_index_like
 
 __all__ = [
     "Bounds",

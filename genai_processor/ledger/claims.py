@@ -9,29 +9,12 @@ which are the same call seen from outside and never stand in its way.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from genai_processor.ledger.entries import IDEMPOTENT, PENDING, READ_ONLY, Entry, State
 from genai_processor.ledger.requests import Claim, Refusal, RefusalReason
-
-_INDEX: Final = re.compile(
-    r"(?:tool|call|functions?|fn|func|action|step|index|idx|id|use|t|c|[\s_.:#-])*\d{1,4}", re.IGNORECASE
-)
-_LONGEST_INDEX: Final = 32
-
-
-def is_index_like(call_id: str, tool: str) -> bool:
-    """Whether a call id is a mere position (``call_0``, ``functions.refund:1``), which every turn has again.
-
-    Args:
-        call_id: A usable call id.
-        tool: Name of the tool, which some runtimes write into the id.
-    """
-    rest = call_id.replace(tool, "", 1) if tool and tool in call_id else call_id
-    return len(rest) <= _LONGEST_INDEX and rest[-1:].isdecimal() and _INDEX.fullmatch(rest) is not None
+from genai_processor.spans.values import index_like
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +151,7 @@ def _is_own_id(claim: Claim, entry: Entry) -> bool:
     return (
         claim.call_id is not None
         and entry.call_id == claim.call_id
-        and (_is_same_turn(claim, entry) or not is_index_like(claim.call_id, claim.tool))
+        and (_is_same_turn(claim, entry) or not index_like(claim.call_id, claim.tool))
     )
 
 

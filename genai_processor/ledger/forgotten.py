@@ -12,8 +12,8 @@ from __future__ import annotations
 from array import array
 from typing import Final
 
-from genai_processor.ledger.claims import is_index_like
 from genai_processor.ledger.requests import Claim
+from genai_processor.spans.values import index_like
 
 _WORD: Final = 8  # bytes of a word of the filter
 _MASKS: Final = tuple(
@@ -95,6 +95,6 @@ class Forgotten:
 
 def _id_key(scope: str, tool: str, call_id: str, turn: str | None) -> _Key | None:
     """What identifies a call by its id; one that every turn has again says nothing without the turn."""
-    if not is_index_like(call_id, tool):
+    if not index_like(call_id, tool):
         return ("id", scope, call_id)
     return ("id", scope, call_id, turn) if turn else None

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A lock that survives `fork`, and the garbage collector.
 
-Two things can happen inside a critical section. Another thread forks: the child would inherit a lock that nobody ever
-releases, around a state that was left half changed. So a fork waits for every lock, and the child gets new ones. And
+Two things can happen inside a critical section. Another thread forks, which `genai_processor.forks` takes care of. And
 the garbage collector can run a finalizer, which may end a span, which comes back into the ledger: on the same thread,
 in the middle of a change. The lock is therefore re-entrant, and tells such a call that it is one.
 """
@@ -10,15 +9,14 @@ in the middle of a change. The lock is therefore re-entrant, and tells such a ca
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
 from genai_processor.errors import LedgerUnavailableError
+from genai_processor.forks import guard_with_lock
 
 _T = TypeVar("_T")
 _A = TypeVar("_A")
@@ -27,13 +25,13 @@ _A = TypeVar("_A")
 class ForkSafeLock:
     """A re-entrant lock for short critical sections; never hold it over I/O."""
 
+    _lock: threading.RLock
+
     def __init__(self) -> None:
-        """Make the lock and register it, weakly, with this process's forks."""
-        self._lock = threading.RLock()
+        """Make the lock."""
+        guard_with_lock(self)
         self._postponed: deque[Callable[[], object]] = deque()
         self._changing = False  # only its holder looks, so True means: this very thread is in the middle of a change
-        with _forking:
-            _locks.add(self)
 
     def __enter__(self) -> None:
         """Wait for the lock, to read."""
@@ -87,41 +85,3 @@ class ForkSafeLock:
                     self._postponed.popleft()()
         finally:
             self._changing = False
-
-    def _hold(self) -> None:
-        self._lock.acquire()
-
-    def _let_go(self) -> None:
-        self._lock.release()
-
-    def _renew(self) -> None:
-        self._lock = threading.RLock()
-
-
-_forking = threading.RLock()  # one fork at a time, and no new lock meanwhile: two forks could wait for each other
-_locks: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()
-_held: list[ForkSafeLock] = []
-
-
-def _before_fork() -> None:
-    _forking.acquire()
-    for lock in list(_locks):
-        lock._hold()
-        _held.append(lock)
-
-
-def _after_fork_in_parent() -> None:
-    while _held:
-        _held.pop()._let_go()
-    _forking.release()
-
-
-def _after_fork_in_child() -> None:
-    global _forking
-    while _held:
-        _held.pop()._renew()
-    _forking = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

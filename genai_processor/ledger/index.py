@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TypeVar
 
 _Key = TypeVar("_Key")
@@ -16,10 +17,12 @@ class Index(dict[_Key, str | dict[str, None]]):
 
     __slots__ = ()
 
-    def ids(self, key: _Key) -> tuple[str, ...]:
-        """Return the ids of a key, of which there may be none."""
+    def ids(self, key: _Key, newest: int | None = None) -> tuple[str, ...]:
+        """Return the ids of a key, of which there may be none; with `newest`, no more than so many, added last."""
         ids = self.get(key, ())
-        return (ids,) if isinstance(ids, str) else tuple(ids)
+        if isinstance(ids, str):
+            return (ids,)
+        return tuple(ids) if newest is None else tuple(islice(reversed(ids), newest))[::-1]
 
     def add(self, key: _Key, entry_id: str) -> None:
         """Add an id that the key does not have yet."""

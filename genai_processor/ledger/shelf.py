@@ -89,13 +89,13 @@ class Shelf:
         held = self._open.get(entry_id) or self._known.get(entry_id)
         return None if held is None else entry_of(held)
 
-    def held_by_call(self, scope: str, call_id: str) -> list[Held]:
-        """Return what is held of the entries of a call id, oldest first."""
-        return self._all(self._by_call.ids((scope, call_id)))
+    def held_by_call(self, scope: str, call_id: str, newest: int | None = None) -> list[Held]:
+        """Return what is held of the entries of a call id, oldest first; with `newest`, of so many that were added last."""
+        return self._all(self._by_call.ids((scope, call_id), newest))
 
-    def held_by_action(self, scope: str, tool: str, digest: str) -> list[Held]:
-        """Return what is held of the entries of an action, oldest first."""
-        return self._all(self._by_action.ids((scope, tool, digest)))
+    def held_by_action(self, scope: str, tool: str, digest: str, newest: int | None = None) -> list[Held]:
+        """Return what is held of the entries of an action, oldest first; with `newest`, of so many that were added last."""
+        return self._all(self._by_action.ids((scope, tool, digest), newest))
 
     def by_call(self, scope: str, call_id: str) -> list[Entry]:
         """Return the entries of a call id, oldest first."""

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeGuard
+from typing import Final, Protocol, TypeGuard
 
-from genai_processor.ledger.claims import is_index_like
 from genai_processor.ledger.entries import Entry, State
 from genai_processor.ledger.noted import Held, call_of, entry_of
 from genai_processor.ledger.requests import Sighting
 from genai_processor.ledger.transitions import SIGHTINGS
+from genai_processor.spans.values import index_like
+
+_LOOKED_AT: Final = 64
 
 
 class Found(Protocol):
@@ -19,12 +21,12 @@ class Found(Protocol):
         """Return an entry, or None."""
         ...
 
-    def held_by_call(self, scope: str, call_id: str) -> list[Held]:
-        """Return what is held of the entries of a call id, oldest first."""
+    def held_by_call(self, scope: str, call_id: str, newest: int | None = None) -> list[Held]:
+        """Return what is held of the entries of a call id, oldest first; of the newest only, if so many are asked for."""
         ...
 
-    def held_by_action(self, scope: str, tool: str, digest: str) -> list[Held]:
-        """Return what is held of the entries of an action, oldest first."""
+    def held_by_action(self, scope: str, tool: str, digest: str, newest: int | None = None) -> list[Held]:
+        """Return what is held of the entries of an action, oldest first; of the newest only, if so many are asked for."""
         ...
 
 
@@ -51,8 +53,9 @@ def is_usable(seen: Sighting) -> bool:
 def place(seen: Sighting, found: Found) -> tuple[Entry | None, Entry | None]:
     """Say where a sighting belongs.
 
-    It joins the entry that it names, else the newest that can be of its call: by id, else by action. A settled entry is
-    joined by name only: what looks like its call again is a new attempt.
+    It joins the entry that it names, else the newest that can be of its call: by id, else by action. An id that counts
+    calls (``call_0``) names one within its turn or its trace only. A settled entry is joined by name only: what looks like
+    its call again is a new attempt. Only the newest entries of an id or an action are looked at.
 
     Returns:
         The entry to join, or None to make one; and for a new one the settled entry whose release it uses, if any.
@@ -61,16 +64,16 @@ def place(seen: Sighting, found: Found) -> tuple[Entry | None, Entry | None]:
     if named is not None:
         return named, None
     released: Entry | None = None
-    by_call = found.held_by_call(seen.scope, seen.call_id) if seen.call_id else []
+    by_call = found.held_by_call(seen.scope, seen.call_id, _LOOKED_AT) if seen.call_id else []
     for held in reversed(by_call):
         if _is_of_call(seen, call_of(held)):
             if not _is_settled(held):
                 return entry_of(held), None
             released = held if held.releases else released
-    by_action = found.held_by_action(seen.scope, seen.tool, seen.digest) if seen.digest else []
+    by_action = found.held_by_action(seen.scope, seen.tool, seen.digest, _LOOKED_AT) if seen.digest else []
     for held in reversed(by_action):
         call = call_of(held)
-        if _fit(seen.call_id, call.call_id) and _fit(seen.turn, call.turn):
+        if _fit(seen.turn, call.turn) and (not (seen.call_id and call.call_id) or _is_same_id(seen, call)):
             if not _is_settled(held):
                 return entry_of(held), None
             released = held if released is None and held.releases else released
@@ -83,11 +86,18 @@ def _is_settled(held: Held) -> TypeGuard[Entry]:
 
 def _is_of_call(seen: Sighting, call: Entry | Sighting) -> bool:
     """Whether an entry of the same id can be of the same call; an id of two tools or argument sets tells nothing."""
-    return (
-        call.tool == seen.tool
-        and _fit(seen.digest, call.digest)
-        and (_fit(seen.turn, call.turn) or not is_index_like(call.call_id or "", seen.tool))
-    )
+    return call.tool == seen.tool and _fit(seen.digest, call.digest) and _is_same_id(seen, call)
+
+
+def _is_same_id(seen: Sighting, call: Entry | Sighting) -> bool:
+    """Whether the two bear one id that means one call: where it counts calls, only within one turn, or one trace."""
+    if not seen.call_id or seen.call_id != call.call_id:
+        return False
+    if not index_like(seen.call_id, seen.tool):
+        return True
+    if seen.turn and call.turn:
+        return seen.turn == call.turn
+    return bool(seen.trace_id) and seen.trace_id == call.trace_id
 
 
 def _fit(one: str | None, other: str | None) -> bool:

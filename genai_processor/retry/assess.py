@@ -196,7 +196,10 @@ class Assessor:
     def _ending(self, call: Node) -> tuple[Ended, tuple[str, ...]]:
         key = id(call)
         if key not in self._ended:
-            self._ended[key] = ended_of(call, self.trace, self._reported_failed, enclosing=self._enclosing)
+            ended, how = ended_of(call, self.trace, self._reported_failed, enclosing=self._enclosing)
+            if ended is not Ended.FAILED and any(view.span.dropped_events for view in call.views()):
+                ended, how = Ended.UNKNOWN, ("events were dropped, which may have told of a failure",)
+            self._ended[key] = ended, how
         return self._ended[key]
 
     def _reported_failed(self, call_id: str) -> bool:
@@ -224,11 +227,25 @@ class Assessor:
         return self._proof(call).execution
 
     def _proof(self, call: Node) -> Proof:
-        key = id(call)
-        if key not in self._proofs:
-            self._proofs[key] = Proof(Execution.UNKNOWN)  # a nested call asked for in a cycle
-            self._proofs[key] = self._prove(call)
-        return self._proofs[key]
+        if id(call) not in self._proofs:
+            for nested in reversed(self._not_proven(call)):  # so that however deep calls are nested, nothing recurses
+                self._proofs[id(nested)] = Proof(Execution.UNKNOWN)  # asked for in a cycle
+                self._proofs[id(nested)] = self._prove(nested)
+        return self._proofs[id(call)]
+
+    def _not_proven(self, call: Node) -> list[Node]:
+        """A call and the calls nested in it of which nothing has been proven yet, outer ones first."""
+        found, index = {id(call): call}, 0
+        order = [call]
+        while index < len(order):
+            for view in order[index].views():
+                for nested, _ in view.tools:
+                    outermost = _outermost(nested)
+                    if id(outermost) not in self._proofs and id(outermost) not in found:
+                        found[id(outermost)] = outermost
+                        order.append(outermost)
+            index += 1
+        return order
 
     def _prove(self, call: Node) -> Proof:
         ended = self._ending(call)[0]

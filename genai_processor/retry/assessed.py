@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from genai_processor.retry.history import Execution as Recorded
 from genai_processor.retry.joins import Joined
 from genai_processor.retry.nodes import Node
-from genai_processor.retry.verdict import CallFacts, Execution, Verdict
-from genai_processor.spans.arguments import Arguments, fingerprint
+from genai_processor.retry.usage import INPUT_TOKENS, tokens
+from genai_processor.retry.verdict import CallFacts, Ended, Execution, Verdict
+from genai_processor.spans.arguments import Arguments, ArgumentsState, fingerprint
+from genai_processor.spans.read import from_cache
 
 
 class AssessedCall(NamedTuple):
@@ -40,11 +42,27 @@ class AssessedCall(NamedTuple):
         """The input tokens of the turn that proposed it, or 0."""
         return tokens(self.joined.turn, INPUT_TOKENS) if self.joined is not None and self.joined.turn is not None else 0
 
-    def execution(self, uncertain: bool) -> Recorded:
+    @property
+    def uncertain(self) -> bool:
+        """Whether it may have committed, and nobody knows."""
+        return self.facts.ended in (Ended.FAILED, Ended.UNKNOWN) or self.verdict.quarantined
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether it can repeat an effect: it may have run, no cache answered, and the tool is not the framework's."""
+        record = self.node.call
+        return (
+            record is not None
+            and self.facts.execution is not Execution.NOT_STARTED
+            and self.facts.tool not in record.dialect.framework_tools
+            and not from_cache(self.node.span.attributes)
+        )
+
+    def execution(self, uncertain: bool | None = None) -> Recorded:
         """What is remembered of it, to recognise a repetition.
 
         Args:
-            uncertain: It may have committed, and nobody knows.
+            uncertain: As `uncertain`, if not given.
         """
         span, facts = self.node.span, self.facts
         return Recorded(
@@ -55,8 +73,8 @@ class AssessedCall(NamedTuple):
             start_ns=span.start_ns or 0,
             end_ns=span.end_ns or span.start_ns or 0,
             ended=facts.ended,
-            uncertain=uncertain,
-            arguments=self.arguments,
+            uncertain=self.uncertain if uncertain is None else uncertain,
+            arguments=_slim(self.arguments),
             turn=self.joined.turn.span.span_id if self.joined is not None and self.joined.turn is not None else None,
             proposed=self.proposed,
         )
@@ -66,30 +84,9 @@ class AssessedCall(NamedTuple):
         """SHA-256 of the canonical arguments, or None where they are not whole."""
         return fingerprint(self.arguments)
 
-    @property
-    def executed(self) -> bool:
-        """Whether it may have run at all."""
-        return self.facts.execution is not Execution.NOT_STARTED
 
-
-INPUT_TOKENS = (
-    "gen_ai.usage.input_tokens",
-    "gen_ai.usage.prompt_tokens",
-    "llm.token_count.prompt",
-    "ai.usage.promptTokens",
-)
-OUTPUT_TOKENS = (
-    "gen_ai.usage.output_tokens",
-    "gen_ai.usage.completion_tokens",
-    "llm.token_count.completion",
-    "ai.usage.completionTokens",
-)
-
-
-def tokens(turn: Node, keys: tuple[str, ...]) -> int:
-    """The tokens that an inference span reports under the first of the keys, or 0."""
-    for key in keys:
-        value: Any = turn.span.attributes.get(key)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-    return 0
+def _slim(arguments: Arguments) -> Arguments | None:
+    """What is enough to compare arguments."""
+    if arguments.state is not ArgumentsState.COMPLETE:
+        return None
+    return arguments if arguments.text is None else arguments._replace(value=None)

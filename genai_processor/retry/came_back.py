@@ -105,7 +105,7 @@ class CameBack(Execution):
     def _find_turn(self) -> tuple[Hashable | None, int]:
         if self.trace is None:
             return None, 1
-        turns = Turns(Trace.of(self._traces.nodes(self.trace), length_limit=self._limit, partial=False))
+        turns = Turns(Trace.of(self._traces.nodes(self.trace), length_limit=self._limit, partial=self.trace.partial))
         joined = turns.proposing(self.tool, self.call_id, self.start_ns, self.digest)
         if joined is None or joined.turn is None:
             return None, 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which executions repeat an effect: certainly, or perhaps (DESIGN section 4, VERDICT section 5)."""
+"""Which executions repeat an effect: certainly, or perhaps (docs/verdict.md, "Duplicates")."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import enum
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from genai_processor.retry.history import Action, Execution, Scope, index_like
+from genai_processor.retry.history import Action, Execution, Scope
 from genai_processor.retry.verdict import Effect, Ended
+from genai_processor.spans.values import index_like
 
 
 class DuplicateKey(enum.StrEnum):
@@ -69,7 +70,7 @@ def _same_id(execution: Execution, effect: Effect, scope: Scope) -> Repetition |
     first = scope.ids.get(execution.call_id)
     if first is None or first.tool != execution.tool or _own_retry(execution, effect, first):
         return None
-    if first.trace_id != execution.trace_id and index_like(execution.call_id):
+    if first.trace_id != execution.trace_id and index_like(execution.call_id, execution.tool):
         return None
     if None not in (first.digest, execution.digest) and first.digest != execution.digest:
         return None  # one id for two actions is no token for either
@@ -112,4 +113,7 @@ def _after_failed_one(execution: Execution, scope: Scope) -> Repetition | None:
 
 def retry_of(links: Mapping[str, object]) -> bool:
     """Whether a span link says that the span repeats what it points at."""
-    return any(isinstance(value, str) and value.upper() in ("RETRY_OF", "RETRY") for value in links.values())
+    return any(
+        key.upper() == "RETRY_OF" or (isinstance(value, str) and value.upper() in ("RETRY_OF", "RETRY"))
+        for key, value in links.items()
+    )

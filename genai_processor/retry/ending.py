@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a call ended: well, failed, paused, or nobody can tell (VERDICT, section 3)."""
+"""How a call ended: well, failed, paused, or nobody can tell (docs/verdict.md, "How a call ended")."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ def ended_of(
         found.setdefault(ended, []).extend(evidence)
     if Ended.FAILED not in found and call.call is not None and call.call.call_id and result_failed(call.call.call_id):
         found.setdefault(Ended.FAILED, []).append("a later message says that it failed")
-    if enclosing and Ended.FAILED not in found and Ended.PAUSED not in found:
-        doubt = _outlived_parent(call) or _fell_with_its_parent(call, trace) or _never_served(call, trace)
+    if Ended.FAILED not in found and Ended.PAUSED not in found:
+        doubt = _outlived_parent(call)
+        if doubt is None and enclosing:
+            doubt = _fell_with_its_parent(call, trace) or _never_served(call, trace)
         if doubt:
             found.setdefault(Ended.UNKNOWN, []).append(doubt)
     for ended in (Ended.FAILED, Ended.PAUSED, Ended.UNKNOWN):
@@ -56,12 +58,9 @@ def _view_ended(call: ToolCall, trace: Trace) -> tuple[Ended, tuple[str, ...]]:
 
 def _outlived_parent(call: Node) -> str | None:
     """A cancelled call's span may end after the span that ran it."""
-    parent = call.parent
-    if parent is None or call.call is None or call.call.view is not View.FRAMEWORK:
+    if call.call is None or call.call.view is not View.FRAMEWORK or not call.call.dialect.ends_inside_parent:
         return None
-    if not call.call.dialect.ends_inside_parent:
-        return None
-    end, parent_end = call.span.end_ns, parent.span.end_ns
+    end, parent_end = call.span.end_ns, call.parent.span.end_ns if call.parent is not None else call.parent_ended
     return "ended after its parent" if end is not None and parent_end is not None and end > parent_end else None
 
 

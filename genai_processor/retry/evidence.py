@@ -9,10 +9,11 @@ started.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from genai_processor.retry.locks import guard_with_lock
+from genai_processor.forks import guard_with_lock
 from genai_processor.retry.nodes import Below, Nested, Node
 
 MAX_OPEN: Final = 200_000
@@ -42,6 +43,8 @@ class Evidence:
 
     What nearly every span does is written as single operations on dictionaries, which threads cannot tear: a lock around
     them would cost more than they do, and make threads wait for each other. Only what adds to a value takes the lock.
+
+    A parent that the API calls remote counts where it is open in this process: its context went through a carrier.
     """
 
     _lock: threading.RLock
@@ -53,11 +56,14 @@ class Evidence:
         self._tools: dict[int, list[Nested]] = {}
         self.watched: dict[int, tuple[int, ...]] = {}
         """Open spans in or below tool spans, each with those tool spans, outermost first."""
+        self.open_tools: dict[int, Any] = {}
+        """The tool spans that are open, by span id."""
         self._open: dict[int, int] = {}
         """How many spans are open below an open tool span; nothing for none."""
+        self._suspects: set[int] = set()
+        """The tool spans that were open when evidence was lost."""
         self._lost_at = -1
-        self.lost = 0
-        """How often the older half was dropped."""
+        """When that was, for tool spans that were not seen to begin."""
 
     def started(self, span: Any, begins_tool: bool) -> None:
         """Watch a tool span, and whatever begins below one."""
@@ -70,12 +76,17 @@ class Evidence:
             with self._lock:
                 for tool in tools:
                     self._open[tool] = self._open.get(tool, 0) + 1
-        self.watched[own] = (*tools, own) if begins_tool else tools
+        if begins_tool:
+            self.open_tools[own] = span
+            self.watched[own] = (*tools, own)
+        else:
+            self.watched[own] = tools
         if len(self.watched) > MAX_OPEN:
             with self._lock:
+                self._note_loss(span)
                 self.watched.clear()
+                self.open_tools.clear()
                 self._open.clear()
-                self._lost_at = max(self._lost_at, span._start_time or 0)
 
     def ended(self, span: Any, own_flags: int = -1) -> tuple[int, ...]:
         """Pass up what stood below a span that is no tool call.
@@ -92,25 +103,26 @@ class Evidence:
         own = context[1] if context is not None else 0
         flags = below.pop(own, 0)
         tools = self._tools.pop(own, None) if self._tools else None
-        late = self._unwatch(own) if self.watched else ()
-        if parent is None or parent[2]:
-            return late
-        if own_flags < 0:
-            own_flags = _OUTSIDE if span._kind._value_ in _OUTWARD else _OTHER
-        flags |= own_flags
-        above = parent[1]
+        if parent is not None and (not parent[2] or parent[1] in self.watched):
+            if own_flags < 0:
+                own_flags = _OUTSIDE if span._kind._value_ in _OUTWARD else _OTHER
+            self._pass_up(span, parent[1], flags | own_flags, tools, own_flags == _MODEL)
+        # Last: a tool span that ends in between must find its child either open or told.
+        return self._unwatch(own) if self.watched else ()
+
+    def _pass_up(self, span: Any, above: int, flags: int, tools: list[Nested] | None, crosses: bool) -> None:
+        below = self._below
         if flags:
             known = below.setdefault(above, flags)
             if known | flags != known or len(below) > MAX_OPEN:
                 self._add(above, flags, span)
         if tools:
-            crossed = [Nested(tool, True) for tool, _ in tools] if own_flags == _MODEL else tools
+            crossed = [Nested(tool, True) for tool, _ in tools] if crosses else tools
             held = self._tools.setdefault(above, [])
             held.extend(crossed)
             if len(held) > _MAX_NESTED:
                 del held[:-_MAX_NESTED]
                 self._add(above, _NESTED, span)
-        return late
 
     def _add(self, above: int, flags: int, span: Any) -> None:
         with self._lock:
@@ -127,11 +139,14 @@ class Evidence:
         if own in self._tools or len(self.watched.get(own, ())) > 1:
             return False
         self.watched.pop(own, None)
+        self.open_tools.pop(own, None)
+        if self._suspects:
+            self._suspects.discard(own)
         if self._open:
             self._open.pop(own, None)
         below = self._below
         below.pop(own, None)
-        if parent is not None and not parent[2]:
+        if parent is not None and (not parent[2] or parent[1] in self.watched):
             known = below.setdefault(parent[1], _NESTED)
             if not known & _NESTED or len(below) > MAX_OPEN:
                 self._add(parent[1], _NESTED, span)
@@ -145,6 +160,9 @@ class Evidence:
     def _unwatch(self, own: int) -> tuple[int, ...]:
         """Count a span as ended below the tool spans that are still open; returns those that are not."""
         tools = self.watched.pop(own, ())
+        self.open_tools.pop(own, None)
+        if self._suspects:
+            self._suspects.discard(own)
         if not tools or tools == (own,):
             return ()
         late = []
@@ -158,23 +176,22 @@ class Evidence:
                     late.append(tool)
         return tuple(late)
 
-    def take(self, span: Any, node: Node) -> bool:
+    def take(self, span: Any, node: Node) -> tuple[bool, tuple[int, ...]]:
         """Give a tool span what stood below it, and tell its parent of it.
 
         Returns:
-            Whether evidence may have been lost since it began.
+            Whether evidence may have been lost since it began; and the tool spans, ended before it, that it stood below.
         """
         context, parent = span._context, span._parent
         own = context.span_id if context is not None else 0
+        partial = own in self._suspects if own in self.open_tools else (span._start_time or 0) <= self._lost_at
         flags = self._below.pop(own, 0)
         node.tools = tuple(self._tools.pop(own, ()))
-        if self.watched:
-            self._unwatch(own)
-            if self._open.pop(own, 0) > 0:
-                node.latest = _OPEN
-                flags |= _OTHER
+        if self._open and self._open.pop(own, 0) > 0:
+            node.latest = _OPEN
+            flags |= _OTHER
         node.below = flags
-        if parent is not None and not parent.is_remote:
+        if parent is not None and (not parent[2] or parent[1] in self.watched):
             above = self._tools.setdefault(parent.span_id, [])
             above.append(Nested(node, False))
             if len(above) > _MAX_NESTED:
@@ -182,7 +199,21 @@ class Evidence:
                 self._add(parent.span_id, _NESTED, span)
             if len(self._tools) > MAX_OPEN // 20:
                 self._drop(span)
-        return (span._start_time or 0) <= self._lost_at
+        late = self._unwatch(own) if self.watched else ()
+        return partial, late
+
+    def lost(self, span: Any) -> None:
+        """Note that those above a span can be told only that there was one: for what is open now, absence proves nothing."""
+        if span._parent is not None:
+            self._add(span._parent.span_id, _OTHER, span)
+        if span._context is not None:
+            self._unwatch(span._context.span_id)
+        self._note_loss(span)
+
+    def _note_loss(self, span: Any) -> None:
+        with self._lock:
+            self._suspects.update(list(self.open_tools))
+            self._lost_at = max(self._lost_at, span._end_time or span._start_time or 0, time.time_ns())
 
     def _drop(self, span: Any) -> None:
         """Forget the older half of what is open."""
@@ -190,5 +221,4 @@ class Evidence:
             for table in (self._below, self._tools):
                 for key in list(table)[: len(table) // 2]:
                     table.pop(key, None)
-            self._lost_at = max(self._lost_at, span._end_time or span._start_time or 0)
-            self.lost += 1
+            self._note_loss(span)

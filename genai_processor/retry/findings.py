@@ -134,7 +134,7 @@ class Findings:
         if group.full:
             self._settled.append(held.groups.pop(key))
 
-    def group(self, scope: str, group: DuplicateGroup) -> None:
+    def group(self, group: DuplicateGroup) -> None:
         """A group that is complete."""
         self._settled.append(group)
 

@@ -8,10 +8,11 @@ dialect with marks of its own) is left to the full reading; what a glance takes 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from genai_processor.spans.dialects import CONVENTIONS, dialect_of
-from genai_processor.spans.dialects.base import looks_failed, result_if_arguments
+from genai_processor.spans.dialects.base import Dialect, looks_failed, result_if_arguments
 from genai_processor.spans.values import usable_id
 
 _ERROR: Final = 2
@@ -24,6 +25,8 @@ _STOPS: Final = frozenset(
         "langsmith.span.kind",
         "logfire.span_type",
         "pydantic_ai.tool.deferral.name",
+        "input.value",
+        "output.value",
     }
 )
 """Attributes that ask for more than a glance."""
@@ -70,6 +73,8 @@ def glance(span: Any, attributes: Any, values: Mapping[str, Any]) -> Glance | No
     dialect = dialect_of(scope.name if scope is not None else "", values)
     if dialect.tool_name is not CONVENTIONS.tool_name or dialect.failures is not None or dialect.operation is not None:
         return None
+    if not _own_keys(dialect).isdisjoint(values):
+        return None
     arguments, result = values.get("gen_ai.tool.call.arguments"), values.get("gen_ai.tool.call.result")
     if dialect.has_end_mark is not None and (
         dialect.has_end_mark is not result_if_arguments or (result is None and arguments is not None)
@@ -84,3 +89,9 @@ def glance(span: Any, attributes: Any, values: Mapping[str, Any]) -> Glance | No
         conversation = None
     call_id = usable_id(values.get("gen_ai.tool.call.id"), tool)
     return Glance(tool, call_id, conversation, arguments, values.get("crewai.tool.from_cache") is True)
+
+
+@lru_cache(maxsize=256)
+def _own_keys(dialect: Dialect) -> frozenset[str]:
+    """Where a dialect keeps arguments and results, apart from where the conventions do."""
+    return frozenset((*dialect.arguments, *dialect.results)) - {"gen_ai.tool.call.arguments", "gen_ai.tool.call.result"}

@@ -8,7 +8,7 @@ have meant something else before is no token any more.
 from __future__ import annotations
 
 import bisect
-import re
+import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Container, Hashable, Mapping
 from typing import Any, NamedTuple
@@ -16,13 +16,6 @@ from typing import Any, NamedTuple
 from genai_processor.retry.seen import SeenNames
 from genai_processor.retry.verdict import Ended
 from genai_processor.spans.arguments import Arguments, fingerprint
-
-_INDEX_LIKE = re.compile(r"(?:[A-Za-z]+[_-]?)*\d{1,4}(?:[_-]\d{1,4})*")
-
-
-def index_like(call_id: str) -> bool:
-    """Whether an id counts calls of a run (`call_0`), so that another run has the same: never used across traces."""
-    return len(call_id) < 24 and _INDEX_LIKE.fullmatch(call_id) is not None
 
 
 class Execution:
@@ -193,6 +186,10 @@ class Scope:
         self.forgot = False
         self.size = self.weight = 0
 
+    def knows(self, tool: str | None) -> bool:
+        """Whether a call of that tool was seen."""
+        return tool in self._tools
+
     def action_before(self, execution: Execution) -> Action | None:
         """The earlier executions of the same action. Digests are computed only once there is something to compare."""
         if execution.tool not in self._tools:
@@ -302,19 +299,30 @@ class History:
         return True
 
     def scope(self, name: str) -> Scope:
-        """The scope of that name, new if it is."""
+        """The scope of that name, new if it is. Where threads share a history, the caller holds a lock."""
         found = self._scopes.get(name)
+        if found is None:
+            new = Scope(self._max_executions)
+            new.forgot = self._evicted is not None and name in self._evicted
+            found = self._scopes.setdefault(name, new)  # `is_first` may have been faster, on another thread
         if isinstance(found, Scope):
-            self._scopes.move_to_end(name)
-            return found
-        scope = self._scopes[name] = Scope(self._max_executions)
-        if found is not None:
+            scope = found
+            self._to_end(name)
+        else:
+            scope = self._scopes[name] = Scope(self._max_executions)
             scope.add(found, None)
-        elif self._evicted is not None:
-            scope.forgot = name in self._evicted
         if len(self._scopes) > self._max_scopes:
             self._evict()
         return scope
+
+    def knows(self, name: str, tool: str | None) -> bool:
+        """Whether a call of a tool was seen in a scope, so that another one is compared with it. Needs no lock."""
+        found = self._scopes.get(name)
+        return found.knows(tool) if isinstance(found, Scope) else found is not None and found.tool == tool
+
+    def _to_end(self, name: str) -> None:
+        with contextlib.suppress(KeyError):  # evicted by another thread since
+            self._scopes.move_to_end(name)
 
     def _evict(self) -> None:
         name, scope = self._scopes.popitem(last=False)
@@ -339,12 +347,6 @@ class History:
         if scope in self._scopes:
             return self.scope(scope).means_otherwise(call_id, tool, arguments)
         return self._evicted is not None and scope in self._evicted
-
-    def forget(self, name: str) -> None:
-        """Drop a scope that cannot come back (a trace that is closed and names no conversation)."""
-        scope = self._scopes.pop(name, None)
-        if isinstance(scope, Scope):
-            self._weight -= scope.weight
 
     def offer(self, schemas: Mapping[str, Any]) -> None:
         """Remember the schemas with which an agent was created: its runs, in other traces, may not repeat them."""

@@ -22,13 +22,11 @@ class Joined(NamedTuple):
     Attributes:
         turn: The inference that proposed it, or None where only a step names the call.
         proposal: What was proposed.
-        by_id: The join rests on the id, so it is exact.
         exact: No other proposal fits as well.
     """
 
     turn: Node | None
     proposal: Proposal
-    by_id: bool
     exact: bool
 
 
@@ -74,9 +72,9 @@ class Turns:
             self._joined[key] = self._by_call_id(call) or self._by_step(call) or self._by_arguments(call)
         return self._joined[key]
 
-    def _take(self, row: tuple[Node, int, Proposal], *, by_id: bool, exact: bool) -> Joined:
+    def _take(self, row: tuple[Node, int, Proposal], *, exact: bool) -> Joined:
         self._used.add((id(row[0]), row[1]))
-        return Joined(row[0], row[2], by_id, exact)
+        return Joined(row[0], row[2], exact)
 
     def _by_call_id(self, call: Node, wanted: str | None = None, exact: bool = True) -> Joined | None:
         tool = next((view.call.tool for view in call.views() if view.call and view.call.tool), None)
@@ -87,7 +85,7 @@ class Turns:
             until = bisect.bisect_right(rows, call.when, key=_turn_began)
             for row in (*reversed(rows[:until]), *rows[until:]) if len(rows) > 1 else rows:
                 if tool is None or same_tool(tool, row[2].tool):
-                    return self._take(row, by_id=True, exact=exact)
+                    return self._take(row, exact=exact)
         return None
 
     def _by_step(self, call: Node) -> Joined | None:
@@ -104,7 +102,7 @@ class Turns:
                         found = self._by_call_id(call, named.call_id)
                         if found is not None:
                             return found
-                        return Joined(None, named, True, True)
+                        return Joined(None, named, True)
                     return None
         return None
 
@@ -125,9 +123,9 @@ class Turns:
                 del rows[index]
             elif same_tool(call.call.tool, row[2].tool):
                 if fitting and row[0] is not fitting[0][0]:
-                    return self._take(fitting[-1], by_id=False, exact=False)
+                    return self._take(fitting[-1], exact=False)
                 fitting.append(row)
-        return self._take(fitting[-1], by_id=False, exact=len(fitting) == 1) if fitting else None
+        return self._take(fitting[-1], exact=len(fitting) == 1) if fitting else None
 
     def _rows_for(self, last_part: str) -> list[tuple[Node, int, Proposal]]:
         """The proposals of the tools whose names end alike."""
@@ -164,7 +162,7 @@ class Turns:
                 if same_tool(tool, row[2].tool) and action is not None and self._form(row[2]) == action
             ]
         before = [row for row in fitting if (row[0].span.start_ns or 0) <= start_ns]
-        return Joined(before[-1][0], before[-1][2], call_id is not None, True) if before else None
+        return Joined(before[-1][0], before[-1][2], True) if before else None
 
     def proposed_with(self, joined: Joined) -> int:
         """How many calls with the same tool and arguments the turn of a joined proposal proposed."""

@@ -27,6 +27,7 @@ class Judgement(NamedTuple):
         views: Inner spans that show the same call and were judged before.
         inner: An outer span may yet show the same call.
         rebilled_tokens: Input tokens of the turn that proposed a certain duplicate again.
+        belies: The judgement of another call, one whose span ended before this one did although it stood above it.
     """
 
     trace_id: int
@@ -44,6 +45,7 @@ class Judgement(NamedTuple):
     views: tuple[int, ...] = ()
     inner: bool = False
     rebilled_tokens: int = 0
+    belies: Judgement | None = None
 
 
 def may_be_belied(verdict: Verdict) -> bool:

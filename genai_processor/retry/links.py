@@ -7,9 +7,9 @@ import json
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
-from genai_processor.retry.history import index_like
 from genai_processor.spans.arguments import fingerprint, read_arguments
 from genai_processor.spans.records import Proposal
+from genai_processor.spans.values import index_like
 
 _SHORT = 1_024
 _MAX_MEANINGS = 8
@@ -37,7 +37,7 @@ class Links:
     def add(self, proposal: Proposal, scope: str) -> None:
         """Remember in which scope a call was proposed."""
         call_id = proposal.call_id
-        if call_id is None or index_like(call_id):
+        if call_id is None or index_like(call_id, proposal.tool):
             return
         known = self._proposed.get(call_id)
         if known is None:

@@ -63,6 +63,7 @@ class Node:
     # Defaults stand on the class: most nodes never need a value of their own, and are made while a span ends.
     call: ToolCall | None = None
     parent: Node | None = None
+    parent_ended: int | None = None
     children: list[Node] = _NONE
     below: int = Below.NOTHING
     latest: int = 0

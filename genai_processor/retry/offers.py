@@ -18,6 +18,10 @@ _UNREAD: Final = object()
 _OFFERING: Final = frozenset({Operation.INFERENCE, Operation.AGENT})
 
 
+_SOMETHING: Final = ToolList({}, False)
+"""What a turn had on offer that does not record it."""
+
+
 class Offers:
     """The tool lists that bear on one call. Each is read once, and only if somebody asks.
 
@@ -65,11 +69,10 @@ class Offers:
             schema = own_schema(view.call) if view.call is not None else None
             if schema is not None:
                 return schema
-        for offered in self.lists:
-            for name, schema in offered.schemas.items():
-                if schema is not None and same_tool(name, self._tool):
-                    return schema
-        return None
+        tool, lists = self._tool, self.lists
+        if any(tool in offered.schemas for offered in lists):
+            return _only(lists, lambda name: name == tool)
+        return _only(lists, lambda name: same_tool(name, tool))
 
     @property
     def declared(self) -> list[Any]:
@@ -115,8 +118,21 @@ class Offers:
         for when, offered in self._trace.once(key, lambda: self._distinct((agent, *self._near(agent)))):
             if when <= self._call.when:  # a later turn proposed nothing that ran before
                 yield offered
+        if (agent is None or self._offered(agent) is None) and self._has_gap(agent, joined):
+            yield _SOMETHING
         if self._call.call is not None and self._call.call.view is not View.FRAMEWORK:
             yield from self._listed()
+
+    def _has_gap(self, agent: Node | None, joined: Joined | None) -> bool:
+        """Whether a turn that may have proposed the call records no list: then the others' lists are not all."""
+        if joined is not None and joined.turn is not None:
+            return True
+        key = ("unlisted near", id(agent), self._call.span.parent_span_id if agent is None else None)
+        first = self._trace.once(key, lambda: self._first_without_list(agent))
+        return first is not None and first <= self._call.when
+
+    def _first_without_list(self, agent: Node | None) -> tuple[int, int] | None:
+        return min((turn.when for turn in self._near(agent) if self._offered(turn) is None), default=None)
 
     def _distinct(self, nodes: Iterable[Node | None]) -> list[tuple[tuple[int, int], ToolList]]:
         """What the spans say was on offer and since when, each list once: an agent's inferences mostly repeat one."""
@@ -154,3 +170,13 @@ class Offers:
 
     def _offered(self, node: Node) -> ToolList | None:
         return node.offered(self._trace.is_cut)
+
+
+def _only(lists: list[ToolList], matches: Callable[[str], bool]) -> Any:
+    """The schema of the tools whose names match, unless they have several: which one was called, nobody can tell."""
+    found: list[Any] = []
+    for offered in lists:
+        for name, schema in offered.schemas.items():
+            if matches(name) and schema not in found:
+                found.append(schema)
+    return found[0] if len(found) == 1 else None

@@ -3,19 +3,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from genai_processor.retry.locks import guard_with_lock
+from genai_processor.forks import guard_with_lock
 from genai_processor.retry.nodes import Node
+from genai_processor.retry.seen import SeenNames
 from genai_processor.spans.live import from_readable
 
 _MAX_TURNS: Final = 64
 _MAX_TRACES: Final = 10_000
+_MAX_CLOSED: Final = 20_000
 _MAX_WELL: Final = 1_000
+_LARGE: Final = (
+    "gen_ai.input.messages",
+    "gen_ai.output.messages",
+    "gen_ai.tool.definitions",
+    "gen_ai.system_instructions",
+    "input.value",
+    "output.value",
+)
 
 
 class Limits(NamedTuple):
@@ -38,10 +49,11 @@ DEFAULT_LIMITS: Final = Limits()
 class OpenTrace:
     """The inferences, agents and steps of one trace that ended so far, oldest first."""
 
-    __slots__ = ("conversation", "opened", "size", "spans", "well")
+    __slots__ = ("conversation", "opened", "partial", "size", "spans", "well")
 
     def __init__(self, opened: float = 0.0) -> None:
         self.spans: list[Any] = []  # `ReadableSpan`s; a node in place of each that a verdict needed
+        self.partial = False  # some were forgotten: what is missing proves nothing
         self.conversation: str | None = None
         self.well: set[str] | None = None
         self.size = 0
@@ -71,6 +83,15 @@ class OpenTraces:
         self._clock = clock
         self._traces: OrderedDict[int, OpenTrace] = OrderedDict()
         self._size = 0
+        self._begun: dict[int, None] = {}
+        """Traces whose root is open in this process."""
+        self._entered: dict[int, int] = {}
+        """Traces that came in, with how many spans that came in are open."""
+        self._closed: set[int] = set()
+        self._closed_before: set[int] = set()
+        """The last traces that were closed: should one go on, its earlier turns are missing."""
+        self._forgotten = SeenNames()
+        """The traces that were dropped while they were open."""
 
     def get(self, trace_id: int) -> OpenTrace | None:
         """The trace of that id, if anything of it is kept."""
@@ -82,8 +103,11 @@ class OpenTraces:
         trace = self._traces.get(trace_id)
         if trace is None:
             trace = self._open(trace_id)
-        messages = values.get("gen_ai.input.messages") or values.get("input.value")
-        size = 2 * len(messages) + 500 if messages.__class__ is str else 2_000
+        size = 500
+        for key in _LARGE:
+            value = values.get(key)
+            if value.__class__ is str:
+                size += 2 * len(value)
         trace.spans.append(span)
         trace.size += size
         self._size += size  # an estimate: threads may lose a little of it to each other
@@ -102,21 +126,73 @@ class OpenTraces:
                     spans[index] = Node(from_readable(spans[index]), index)
             return list(spans)
 
-    def close(self, trace_id: int) -> None:
-        """Forget a trace whose root has ended: nothing comes that it could bear on."""
+    def entered(self, trace_id: int, *, remote: bool) -> None:
+        """Note that a trace has begun, or has come in, perhaps once more: such a span's parent is elsewhere or in a carrier."""
+        if not remote:
+            self._begun[trace_id] = None
+            if len(self._begun) > _MAX_TRACES:
+                with contextlib.suppress(KeyError, StopIteration, RuntimeError):  # another thread was faster
+                    del self._begun[next(iter(self._begun))]
+            return
+        with self._lock:
+            self._entered[trace_id] = self._entered.get(trace_id, 0) + 1
+            if len(self._entered) > _MAX_TRACES:
+                del self._entered[next(iter(self._entered))]
+
+    def left(self, trace_id: int, *, remote: bool) -> None:
+        """Close a trace whose root has ended, or which leaves this process, unless another part of it is running here."""
+        if not remote:
+            self._begun.pop(trace_id, None)
+        if self._entered:
+            with self._lock:
+                running = self._entered.pop(trace_id, 0) - remote
+                if running > 0:
+                    self._entered[trace_id] = running
+                if running > 0 or (remote and running < 0):
+                    return
+        elif remote:
+            return
+        if trace_id in self._begun:
+            return
+        if self._drop(trace_id):
+            self._closed.add(trace_id)
+            if len(self._closed) > _MAX_CLOSED:
+                self._closed_before, self._closed = self._closed, set()
+
+    def _drop(self, trace_id: int) -> bool:
         done = self._traces.pop(trace_id, None)
-        if done is not None:
-            self._size -= done.size
+        if done is None:
+            return False
+        self._size -= done.size
+        done.partial = True  # some thread may be keeping a span in it right now
+        done.spans = []  # calls that are remembered for longer refer to it
+        return True
 
     def _open(self, trace_id: int) -> OpenTrace:
         with self._lock:
-            trace = self._traces.setdefault(trace_id, OpenTrace(self._clock()))
-            if len(self._traces) > _MAX_TRACES or self._clock() - self._oldest().opened > self._limits.max_age:
-                self.close(next(iter(self._traces)))
+            now = self._clock()
+            new = OpenTrace(now)
+            trace = self._traces.setdefault(trace_id, new)
+            if trace is new:
+                closed = trace_id in self._closed or trace_id in self._closed_before
+                new.partial = closed or str(trace_id) in self._forgotten
+            oldest = self._oldest(new)
+            if oldest is not None:
+                too_old = now - oldest[1].opened > self._limits.max_age
+                if too_old or len(self._traces) > _MAX_TRACES:
+                    self._forget(oldest[0])
             return trace
 
-    def _oldest(self) -> OpenTrace:
-        return self._traces[next(iter(self._traces))]
+    def _oldest(self, apart_from: OpenTrace) -> tuple[int, OpenTrace] | None:
+        try:
+            return next((held for held in self._traces.items() if held[1] is not apart_from), None)
+        except RuntimeError:  # another thread has just closed one; the next span will ask again
+            return None
+
+    def _forget(self, trace_id: int) -> None:
+        """Drop a trace that is still open. If it goes on, what is missing from it proves nothing."""
+        self._forgotten.add(str(trace_id))
+        self._drop(trace_id)
 
     def _shrink(self, trace: OpenTrace) -> None:
         """Forget the older half of a trace's turns; if that is not it, the oldest traces."""
@@ -124,12 +200,12 @@ class OpenTraces:
             if len(trace.spans) > 2 * _MAX_TURNS or trace.size > self._limits.max_bytes // 2:
                 kept = max(1, min(_MAX_TURNS, len(trace.spans) // 2))
                 freed = trace.size - trace.size * kept // len(trace.spans)
+                trace.partial = True
                 del trace.spans[:-kept]
                 trace.size -= freed
                 self._size -= freed
             while self._size > self._limits.max_bytes and len(self._traces) > 1:
-                oldest = next(iter(self._traces))
-                if self._traces[oldest] is trace:
-                    self._traces.move_to_end(oldest)
-                    continue
-                self.close(oldest)
+                oldest = self._oldest(trace)
+                if oldest is None:
+                    return
+                self._forget(oldest[0])

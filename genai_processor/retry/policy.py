@@ -6,7 +6,8 @@ from __future__ import annotations
 import fnmatch
 import functools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from genai_processor.retry.verdict import Effect
 
@@ -14,6 +15,8 @@ from genai_processor.retry.verdict import Effect
 @dataclass(frozen=True)
 class Policy:
     """Declarations about tools, as case-sensitive globs over tool names.
+
+    Each may be given as a tuple, a list or a set of globs, or as text with commas between them, as the variables have it.
 
     Attributes:
         read_only: Tools that change nothing: may always be tried again.
@@ -24,6 +27,15 @@ class Policy:
     read_only: tuple[str, ...] = ()
     idempotent: tuple[str, ...] = ()
     known: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Read text as a variable would be: a bare string must not count as a sequence of letters, of which `*` fits all.
+
+        Raises:
+            TypeError: A declaration is neither globs nor text.
+        """
+        for row in fields(self):
+            object.__setattr__(self, row.name, _globs(row.name, getattr(self, row.name)))
 
     def effect(self, tool: str | None) -> Effect:
         """The declared effect of a tool; `NON_IDEMPOTENT` for whatever is not declared or has no name."""
@@ -38,6 +50,19 @@ class Policy:
         return _matches(self.known, tool) if self.known else None
 
 
+def parse_globs(text: str) -> tuple[str, ...]:
+    """Read globs with commas between them, as environment variables have them."""
+    return tuple(glob for part in text.split(",") if (glob := part.strip()))
+
+
+def _globs(name: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return parse_globs(value)
+    if isinstance(value, (tuple, list, set, frozenset)) and all(isinstance(glob, str) for glob in value):
+        return tuple(sorted(value) if isinstance(value, (set, frozenset)) else value)
+    raise TypeError(f'{name} must be globs over tool names, such as {name}=("get_*", "search"), but is {value!r}')
+
+
 @functools.lru_cache(maxsize=4096)
 def _pattern(globs: tuple[str, ...]) -> re.Pattern[str] | None:
     return re.compile("|".join(fnmatch.translate(glob) for glob in globs)) if globs else None
@@ -49,7 +74,7 @@ def _matches(globs: tuple[str, ...], tool: str) -> bool:
 
 
 def same_tool(one: str | None, other: str | None) -> bool:
-    """Whether two recorded names can mean one tool: servers and plugins prefix names (VERDICT, section 2, rule 3)."""
+    """Whether two recorded names can mean one tool: servers and plugins prefix names (docs/verdict.md)."""
     if one is None or other is None:
         return False
     if one == other:

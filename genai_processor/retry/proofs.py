@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Positive proof that a body began, or that it never did (VERDICT, section 2). Everything else is unknown."""
+"""Positive proof that a body began, or that it never did (docs/verdict.md). Everything else is unknown."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from genai_processor.retry.trace import Trace
 from genai_processor.retry.verdict import Ended, Execution, Reason
 from genai_processor.spans.arguments import Arguments, ArgumentsState, Violation, violations
 from genai_processor.spans.records import View
+from genai_processor.spans.runtimes import UNTYPED
 
 
 class Proof(NamedTuple):
@@ -93,13 +94,45 @@ class Context(NamedTuple):
 def never_started(call: Node, ended: Ended, context: Context) -> Proof | None:
     """Proof that the body never began, or None. Only asked where nothing below voids it."""
     views = call.views()
-    for view in views:
-        if view.call is not None and view.call.not_started is not None:
-            mark = view.call.not_started
-            return Proof(Execution.NOT_STARTED, Reason(mark.reason), evidence=(mark.evidence,))
-    if ended is not Ended.FAILED or context.trace.partial or any(view.span.dropped_attributes for view in views):
+    marked = _every_way(views, lambda view: _marked(view, context))
+    if marked is not None or ended is not Ended.FAILED or context.trace.partial:
+        return marked
+    if any(view.span.dropped_attributes or view.span.dropped_events for view in views):
         return None
-    return _rejected_arguments(call, context) or _no_such_tool(call, context)
+    rejected = _every_way(views, lambda view: _marked(view, context) or _rejected_arguments(view, call, context))
+    return rejected or _no_such_tool(call, context)
+
+
+def _every_way(views: list[Node], proof_of: Callable[[Node], Proof | None]) -> Proof | None:
+    """The proof that holds for every way which a call took, or None.
+
+    A span below which the call is shown once more may leave it to that span to tell. Where it branches, because a session
+    sent it twice, say, each branch has to tell: one request may have been refused, and the other carried out. What a
+    framework says of a call is no proof where a request of it went out all the same.
+
+    Args:
+        views: All views of the call, outermost first.
+        proof_of: What one view proves by itself.
+    """
+    proven: dict[int, Proof | None] = {}
+    for view in reversed(views):
+        below = [proven[id(inner)] for inner in view.inner]
+        found = below[0] if below and all(below) else None
+        if found is None and (not below or (len(below) == 1 and _same_side(view, view.inner[0]))):
+            found = proof_of(view)
+        proven[id(view)] = found
+    return proven[id(views[0])]
+
+
+def _same_side(view: Node, inner: Node) -> bool:
+    return view.call is not None and inner.call is not None and view.call.view is inner.call.view
+
+
+def _marked(view: Node, context: Context) -> Proof | None:
+    mark = view.call.not_started if view.call is not None else None
+    if mark is None or (mark.if_nothing_below and context.trace.partial):
+        return None
+    return Proof(Execution.NOT_STARTED, Reason(mark.reason), evidence=(mark.evidence,))
 
 
 # -- arguments that this runtime rejects ---------------------------------------------------------------------------
@@ -117,18 +150,17 @@ def wrong_with(arguments: Arguments, offers: Offers) -> frozenset[Violation]:
     return frozenset.intersection(*declared) if declared else frozenset()
 
 
-def _rejected_arguments(call: Node, context: Context) -> Proof | None:
-    for view in call.views():
-        assert view.call is not None
-        shown = {name.rpartition(".")[2] for name in view.call.error_types} or {""}
-        rejects = {kind for kind, shows in view.call.dialect.runtime.rejects.items() if shown <= shows}
-        if not rejects:
-            continue
-        wrong = wrong_with(context.arguments, context.offers) & rejects & _checked_by(view, call, context)
-        for violation in sorted(wrong):
-            if _sound(violation, call, context):
-                evidence = f"{view.call.dialect.name} rejects arguments with a {violation} violation before it calls"
-                return Proof(Execution.NOT_STARTED, Reason.MALFORMED_ARGUMENTS, evidence=(evidence,))
+def _rejected_arguments(view: Node, call: Node, context: Context) -> Proof | None:
+    assert view.call is not None
+    shown = set(view.call.error_types) or {UNTYPED}
+    rejects = {kind for kind, shows in view.call.dialect.runtime.rejects.items() if shown <= shows}
+    if not rejects:
+        return None
+    wrong = wrong_with(context.arguments, context.offers) & rejects & _checked_by(view, call, context)
+    for violation in sorted(wrong):
+        if _sound(violation, call, context):
+            evidence = f"{view.call.dialect.name} rejects arguments with a {violation} violation before it calls"
+            return Proof(Execution.NOT_STARTED, Reason.MALFORMED_ARGUMENTS, evidence=(evidence,))
     return None
 
 

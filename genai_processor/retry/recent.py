@@ -1,38 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which calls failed lately with which exception: what `is_safe_to_retry` asks.
 
-A span keeps an exception's type and message, not the exception. The one that is being handled while a failed span ends is
-remembered by identity beside them, without a reference to it.
+A span keeps an exception's type and message, not the exception. The one that is being handled while a failed span ends gets
+a mark of its own, a random word among its attributes; the call remembers the mark, and no reference to the exception.
 """
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from genai_processor.retry.locks import guard_with_lock
+from genai_processor.forks import guard_with_lock
 from genai_processor.retry.nodes import Node
 from genai_processor.retry.verdict import Effect, Reason, RetryVerdict, Verdict
 
 _MAX_RUNS: Final = 2_000
 _MAX_CALLS: Final = 1_000
 _MAX_CHAIN: Final = 100
+_MAX_RAISED: Final = 100
+_MARK: Final = "_genai_processor_mark"
+_ATTEMPTS: Final = 10
+_BITS: Final = (1 << 25) - 1  # four MiB, allocated with the first trace
 
 
 class Raised(NamedTuple):
     """An exception, as far as it is remembered.
 
     Attributes:
-        identity: `id()` of the exception object, or None if only a span's event tells of it.
-        type_name: Last part of the type's name.
-        message: Its text, or None where content capture is off.
+        mark: The mark that the exception object bears, or None if only a span's event tells of it, or it can bear none.
+        kind: Digest of the last part of the type's name.
+        text: Digest of that name and the message, or None where the message is empty or was not recorded.
     """
 
-    identity: int | None
-    type_name: str
-    message: str | None
+    mark: str | None
+    kind: bytes
+    text: bytes | None
 
 
 class _Call(NamedTuple):
@@ -40,35 +48,100 @@ class _Call(NamedTuple):
     raised: tuple[Raised, ...]
 
 
-_SUCCEEDED = _Call(Verdict(RetryVerdict.NO_RETRY_NEEDED, Reason.SUCCEEDED), ())
-
-
-_ONE_SUCCEEDED: Final = {0: _SUCCEEDED}
+_SUCCEEDED: Final = Verdict(RetryVerdict.NO_RETRY_NEEDED, Reason.SUCCEEDED)
 _READ_ONLY: Final = Effect.READ_ONLY
 
 
+class _SeenTraces:
+    """A Bloom filter like `SeenNames`, over trace ids: they are random already, so nothing has to be mixed or hashed."""
+
+    __slots__ = ("_filter",)
+
+    def __init__(self) -> None:
+        self._filter: bytearray | None = None
+
+    def add(self, trace_id: int) -> None:
+        """Remember a trace. Not to be called by two threads at a time."""
+        bits = self._filter
+        if bits is None:
+            bits = self._filter = bytearray((_BITS + 1) // 8)
+        one, two, three = trace_id & _BITS, trace_id >> 28 & _BITS, trace_id >> 56 & _BITS
+        bits[one >> 3] |= 1 << (one & 7)
+        bits[two >> 3] |= 1 << (two & 7)
+        bits[three >> 3] |= 1 << (three & 7)
+
+    def __contains__(self, trace_id: int) -> bool:
+        """Whether a trace may have been added."""
+        bits = self._filter
+        probes = (trace_id & _BITS, trace_id >> 28 & _BITS, trace_id >> 56 & _BITS)
+        return bits is not None and all(bits[at >> 3] >> (at & 7) & 1 for at in probes)
+
+
 class RecentRuns:
-    """The verdicts of the calls of recent traces. Bounded; what is forgotten is unknown, so not safe."""
+    """The verdicts of the calls of recent traces. Bounded; what is forgotten is unknown, so not safe.
+
+    That something of a trace was forgotten is itself kept in fixed memory, which errs on the safe side as it fills: after
+    the first million, one new trace in a thousand is taken for unknown, after ten million every fifth.
+    """
 
     _lock: threading.RLock
-    _process: RecentRuns | None = None
 
     def __init__(self) -> None:
         guard_with_lock(self)
         self._runs: OrderedDict[int, dict[int, _Call]] = OrderedDict()
-        self._overfull: dict[int, None] = {}
+        self._succeeded: OrderedDict[int, None] = OrderedDict()
+        """Apart from the runs, and written without the lock: no call that is noted meanwhile can overwrite it."""
+        self._unknown = _SeenTraces()
+        """Traces that were evicted, or of which something was lost."""
+        self._open_calls: list[weakref.WeakMethod[Callable[[], Iterable[tuple[int, str]]]]] = []
 
     @classmethod
     def of_process(cls) -> RecentRuns:
         """The one that every witness of this process writes to."""
-        if cls._process is None:
-            cls._process = cls()
-        return cls._process
+        return _OF_PROCESS
+
+    def watch(self, open_calls: Callable[[], Iterable[tuple[int, str]]]) -> None:
+        """Ask for calls that are still open, whenever somebody asks for verdicts.
+
+        Args:
+            open_calls: A bound method, which is not kept alive. It returns trace id and tool ("" if unknown) of each tool
+                span that is open and not known to be read-only. A call has to stay among them until `note`, `succeeded` or
+                `lost` has returned for it, or it is seen nowhere in between.
+        """
+        with self._lock:
+            self._open_calls = [known for known in self._open_calls if known() is not None]
+            self._open_calls.append(weakref.WeakMethod(open_calls))
+
+    def lost(self, trace_id: int) -> None:
+        """Remember that something of a trace could not be judged: its run is unknown from now on."""
+        with self._lock:
+            self._unknown.add(trace_id)
 
     def note(self, node: Node, trace_id: int, span_id: int, verdict: Verdict, handled: BaseException | None) -> None:
-        """Remember the verdict on a call; it replaces those on inner spans that show the same call."""
-        views = tuple(int(view.span.span_id, 16) for view in node.views()[1:])
-        self._put(trace_id, span_id, views, _Call(verdict, tuple(_raised(node, handled))))
+        """Remember the verdict on a call; it replaces those on inner spans that show the same call.
+
+        A call without anything above it is the whole of its trace, which then tells nothing of the run that it belongs to.
+        """
+        views = [view.span.span_id for view in node.views()[1:]]
+        names = _names(node)
+        recorded = list(_recorded(node))
+        caught, met = _caught(names, handled)
+        with self._lock:
+            run = self._runs.setdefault(trace_id, {})
+            self._runs.move_to_end(trace_id)
+            if len(self._runs) > _MAX_RUNS:
+                self._forget(self._runs)
+            if met:
+                met -= {have.mark for call in run.values() for have in call.raised}
+            raised = dict.fromkeys((*_unless_caught(recorded, caught, met), *caught))
+            for view in (*(int(view, 16) for view in views if view), span_id):
+                replaced = run.pop(view, None)
+                if replaced is not None:
+                    raised.update(dict.fromkeys(replaced.raised))
+            if len(run) < _MAX_CALLS:
+                run[span_id] = _Call(verdict, tuple(itertools.islice(raised, _MAX_RAISED)))
+            if len(run) >= _MAX_CALLS or len(raised) > _MAX_RAISED or node.span.parent_span_id is None or not trace_id:
+                self._unknown.add(trace_id)
 
     def revise(self, trace_id: int, span_id: int, verdict: Verdict) -> None:
         """Replace the verdict on a call: a span that ended late has belied it."""
@@ -81,53 +154,55 @@ class RecentRuns:
         """Remember that some call of a trace came back, unless it changes nothing."""
         if effect is _READ_ONLY:
             return
-        run = self._runs.setdefault(trace_id, _ONE_SUCCEEDED)  # most runs never hold more, and then share one table
-        if run is not _ONE_SUCCEEDED:
-            run[0] = _SUCCEEDED
-        elif len(self._runs) > _MAX_RUNS:
-            with self._lock:
-                self._overfull.pop(self._runs.popitem(last=False)[0], None)
+        succeeded = self._succeeded
+        succeeded[trace_id] = None
+        if len(succeeded) > _MAX_RUNS:
+            self._forget(succeeded)
 
-    def _put(self, trace_id: int, span_id: int, views: tuple[int, ...], call: _Call) -> None:
+    def _forget(self, table: OrderedDict[int, Any]) -> None:
+        """Forget the oldest trace of a table, but not that there was one."""
         with self._lock:
-            run = self._runs.get(trace_id)
-            if run is None or run is _ONE_SUCCEEDED:
-                run = self._runs[trace_id] = dict(run or ())
-                if len(self._runs) > _MAX_RUNS:
-                    self._overfull.pop(self._runs.popitem(last=False)[0], None)
-            for view in views:
-                run.pop(view, None)
-            if len(run) < _MAX_CALLS:
-                run[span_id] = call
-            else:
-                self._overfull[trace_id] = None
-
-    def _where(self, matches: Callable[[Raised, Raised], bool], wanted: list[Raised]) -> list[int]:
-        return [
-            trace_id
-            for trace_id, run in list(self._runs.items())
-            if any(matches(have, want) for call in list(run.values()) for have in call.raised for want in wanted)
-        ]
+            while len(table) > _MAX_RUNS:
+                self._unknown.add(table.popitem(last=False)[0])
 
     def verdicts(self, errors: Iterable[BaseException]) -> list[Verdict] | None:
         """The verdicts of every call of the runs in which one of the exceptions ended a call.
 
+        The runs of calls that may have been ended by one of them count as well, so that the answer can only get worse.
+
         Returns:
-            None if no such run is known, or not all of its calls are.
+            None if no such run is known, or not all of its calls are, or one of them is still open.
         """
-        wanted = [_described(error) for error in errors]
+        wanted = [_described(error) for error in itertools.islice(errors, _MAX_CHAIN + 1)]
+        if len(wanted) > _MAX_CHAIN:
+            return None
+        still_open = self._open_traces()  # before what has ended: a call that ends in between is found there
+        if still_open is None:
+            return None
         with self._lock:
-            # The very exception tells the run; a type and a text, which many runs may share, only where nothing better is.
-            found = self._where(_is_same, wanted) or self._where(_looks_same, wanted)
-            if not found or any(trace_id in self._overfull for trace_id in found):
+            runs = _items(self._runs)
+            found = None if runs is None else _found(runs, wanted)
+            if not found or any(id_ in still_open or id_ in self._unknown for id_ in found):
                 return None
-            return [call.verdict for trace_id in found for call in list(self._runs[trace_id].values())]
+            verdicts = [call.verdict for id_ in found for call in self._runs[id_].values()]
+            return verdicts + [_SUCCEEDED for id_ in found if id_ in self._succeeded]
+
+    def _open_traces(self) -> set[int] | None:
+        """The traces with an open call that may change something; None if that cannot be told."""
+        try:
+            sources = [source for known in list(self._open_calls) if (source := known()) is not None]
+            return {trace_id for source in sources for trace_id, _ in source()}
+        except Exception:  # noqa: BLE001 - whatever it was: what is open is unknown
+            return None
+
+
+_OF_PROCESS: Final = RecentRuns()
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
     """An exception, what it was raised from, and what a group holds; each once, and not without end."""
     stack, seen = [error], set[int]()
-    while stack and len(seen) < _MAX_CHAIN:
+    while stack and len(seen) <= _MAX_CHAIN:
         current = stack.pop()
         if id(current) in seen:
             continue
@@ -138,37 +213,128 @@ def chain(error: BaseException) -> Iterator[BaseException]:
             stack.extend(current.exceptions)
 
 
-def _raised(node: Node, handled: BaseException | None) -> Iterable[Raised]:
-    names = []
-    for view in node.views():
-        for event in view.span.events:
-            if event.name == "exception":
-                name = str(event.attributes.get("exception.type")).rpartition(".")[2]
-                message = event.attributes.get("exception.message")
-                names.append(name)
-                yield Raised(None, name, message if isinstance(message, str) and message else None)
-        if view.call is not None:
-            names.extend(name.rpartition(".")[2] for name in view.call.error_types)
-    for error in chain(handled) if handled is not None else ():
-        described = _described(error)
-        if not names or described.type_name in names or any(name in _GENERIC for name in names):
-            yield described
+def _items(table: OrderedDict[int, dict[int, _Call]]) -> list[tuple[int, dict[int, _Call]]] | None:
+    """What stands in a table to which the collector may add meanwhile; None if it does not stand still."""
+    for _ in range(_ATTEMPTS):
+        try:
+            return list(table.items())
+        except RuntimeError:
+            continue
+    return None
+
+
+def _found(runs: Iterable[tuple[int, dict[int, _Call]]], wanted: list[Raised]) -> list[int] | None:
+    """The traces in which one of the exceptions ended a call, and those in which it may have.
+
+    Returns:
+        None without a ground for an answer: a call that was ended by the very exception, or by one of the same type and
+        message of which nothing better is known. None as well if an exception bears the mark of a call that is forgotten.
+    """
+    marks = {want.mark for want in wanted if want.mark is not None}
+    texts = {want.text for want in wanted if want.text is not None}
+    kinds = {want.kind for want in wanted}
+    unmarked = {(want.kind, want.text) for want in wanted if want.mark is None}
+    found: dict[int, None] = {}
+    met: set[str] = set()
+    grounds = False
+    for trace_id, run in runs:
+        for call in list(run.values()):
+            for have in call.raised:
+                if have.mark is not None:
+                    same = have.mark in marks
+                    if same:
+                        met.add(have.mark)
+                    alike = (have.kind, have.text) in unmarked
+                else:
+                    same = have.text in texts
+                    alike = have.text is None and have.kind in kinds
+                grounds = grounds or same
+                if same or alike:
+                    found[trace_id] = None
+    return list(found) if grounds and met == marks else None
 
 
 _GENERIC = frozenset({"_OTHER", "Exception", "None"})
 
 
-def _described(error: BaseException) -> Raised:
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _names(node: Node) -> frozenset[str]:
+    """The types of what ended a call, as its spans name them."""
+    names: list[str] = []
+    for view in node.views():
+        names += [_last(str(event.attributes.get("exception.type"))) for event in _exceptions(view)]
+        if view.call is not None:
+            names += map(_last, view.call.error_types)
+    return frozenset(names)
+
+
+def _exceptions(view: Node) -> list[Any]:
+    return [event for event in view.span.events if event.name == "exception"]
+
+
+def _recorded(node: Node) -> Iterator[Raised]:
+    """The exceptions that a call's spans tell of."""
+    for view in node.views():
+        for event in _exceptions(view):
+            message = event.attributes.get("exception.message")
+            name = _last(str(event.attributes.get("exception.type")))
+            yield _remembered(None, name, message if isinstance(message, str) else "")
+
+
+def _caught(names: frozenset[str], handled: BaseException | None) -> tuple[list[Raised], set[str | None]]:
+    """The exceptions, among those that are being handled, that may have ended a call, and marks that they bore before.
+
+    What was being handled before the call began stands behind its own exception, and is none of it. So where the outermost
+    fits, only that counts.
+    """
+    if handled is None:
+        return [], set()
+    fitting: list[BaseException] = []
+    try:
+        if not names or not names.isdisjoint(_GENERIC) or type(handled).__name__ in names:
+            fitting = [handled]
+        else:
+            fitting.extend(error for error in chain(handled) if type(error).__name__ in names)
+    except Exception:  # noqa: BLE001 - an exception's own attributes may raise anything
+        pass
+    met = {mark for error in fitting if (mark := _mark_of(error)) is not None}
+    return [_described(error, mark=True) for error in fitting], {*met}
+
+
+def _unless_caught(recorded: list[Raised], caught: list[Raised], met: set[str | None]) -> Iterator[Raised]:
+    """What was recorded of exceptions that were not caught as well. One that some other call bore before may be another."""
+    own = [have for have in caught if have.mark is not None and have.mark not in met]
+    known = {(have.kind, text) for have in own for text in (have.text, None)}
+    return (have for have in recorded if (have.kind, have.text) not in known)
+
+
+def _described(error: BaseException, *, mark: bool = False) -> Raised:
     try:
         message = str(error)
     except Exception:  # noqa: BLE001 - an exception's own `__str__` may raise anything
         message = ""
-    return Raised(id(error), type(error).__name__, message or None)
+    return _remembered(_mark_of(error, make=mark), type(error).__name__, message)
 
 
-def _is_same(have: Raised, want: Raised) -> bool:
-    return have.identity == want.identity and have.type_name == want.type_name and have.message == want.message
+def _remembered(mark: str | None, name: str, message: str) -> Raised:
+    return Raised(mark, _digest(name), _digest(f"{name}\0{message}") if message else None)
 
 
-def _looks_same(have: Raised, want: Raised) -> bool:
-    return have.type_name == want.type_name and have.message is not None and have.message == want.message
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _mark_of(error: BaseException, *, make: bool = False) -> str | None:
+    """The mark that an exception bears. Random, so that one that was pickled elsewhere is not taken for another.
+
+    It stands in the exception's own dictionary, past whatever its class does on access to attributes.
+    """
+    try:
+        own: dict[str, Any] = BaseException.__dict__["__dict__"].__get__(error)
+        mark = own.setdefault(_MARK, os.urandom(16).hex()) if make else own.get(_MARK)
+    except Exception:  # noqa: BLE001 - whatever it was: it cannot be told from its likes
+        return None
+    return mark if isinstance(mark, str) else None

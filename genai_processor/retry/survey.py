@@ -11,7 +11,7 @@ from genai_processor.retry.assess import Assessor
 from genai_processor.retry.assessed import AssessedCall
 from genai_processor.retry.duplicates import DuplicateKey, Repetition, repetition, retry_of
 from genai_processor.retry.findings import DuplicateGroup, Finding, Findings, UnobservedCall
-from genai_processor.retry.history import Execution, History
+from genai_processor.retry.history import History
 from genai_processor.retry.links import Links
 from genai_processor.retry.nodes import Node
 from genai_processor.retry.policy import Policy
@@ -19,8 +19,6 @@ from genai_processor.retry.seen import SeenNames
 from genai_processor.retry.trace import Trace
 from genai_processor.retry.usage import Usage, usage_of
 from genai_processor.retry.verdict import Ended, Reason, RetryVerdict
-from genai_processor.retry.verdict import Execution as Executed
-from genai_processor.spans.arguments import Arguments, ArgumentsState
 from genai_processor.spans.messages import glance_at
 from genai_processor.spans.read import tools_on_offer
 from genai_processor.spans.records import Operation, View
@@ -183,29 +181,15 @@ class Survey:
     # -- duplicates ------------------------------------------------------------------------------------------------
 
     def _repetition(self, call: AssessedCall, file_of: Callable[[str], str] | None) -> Repetition | None:
-        facts, span, record = call.facts, call.node.span, call.node.call
-        assert record is not None
+        facts, span = call.facts, call.node.span
         origin = file_of(span.span_id) if file_of is not None else ""
         self._findings.executed(call.scope, facts.call_id, span.span_id, origin)
         self._note_unstarted(call)
         if call.node.inner:
             self._sends(call, origin)
-        if facts.execution is Executed.NOT_STARTED or _no_effect(call) or facts.tool in record.dialect.framework_tools:
+        if not call.may_repeat:
             return None
-        turn = call.joined.turn if call.joined is not None else None
-        execution = Execution(
-            span_id=span.span_id,
-            trace_id=span.trace_id,
-            tool=facts.tool,
-            call_id=None if facts.call_id_unstable else facts.call_id,
-            start_ns=span.start_ns or 0,
-            end_ns=span.end_ns or span.start_ns or 0,
-            ended=facts.ended,
-            uncertain=facts.ended is Ended.FAILED or facts.ended is Ended.UNKNOWN or call.verdict.quarantined,
-            arguments=_slim(call.arguments),
-            turn=turn.span.span_id if turn is not None else None,
-            proposed=call.proposed,
-        )
+        execution = call.execution()
         if len(call.arguments.text or "") > _SHORT:
             _ = execution.digest  # computed at once, so that the text need not be kept
         scope = self._history.scope(call.scope)
@@ -229,7 +213,7 @@ class Survey:
         if len(clients) > 1:
             group = DuplicateGroup(clients[0].span.span_id, DuplicateKey.SENDS, call.facts.tool or "", True, origin)
             group.add(*(view.span.span_id for view in clients))
-            self._findings.group(call.scope, group)
+            self._findings.group(group)
 
     # -- what no span shows ----------------------------------------------------------------------------------------
 
@@ -260,23 +244,10 @@ def _proposed_again(calls: list[SurveyedCall]) -> Iterable[Node]:
 
 def _linked(call: AssessedCall) -> Repetition | None:
     for link in call.node.span.links:
-        if retry_of(link.attributes) or any(key.upper() == "RETRY_OF" for key in link.attributes):
+        if retry_of(link.attributes):
             return Repetition(link.span_id, DuplicateKey.LINK, call.facts.tool or "", False, 2)
     return None
 
 
 def _is_request(view: Node | None) -> bool:
     return view is not None and view.call is not None and view.call.view is View.MCP_CLIENT
-
-
-def _slim(arguments: Arguments) -> Arguments | None:
-    """What is enough to compare arguments."""
-    if arguments.state is not ArgumentsState.COMPLETE:
-        return None
-    return arguments if arguments.text is None else arguments._replace(value=None)
-
-
-def _no_effect(call: AssessedCall) -> bool:
-    """A cache hit is no second effect."""
-    attributes = call.node.span.attributes
-    return attributes.get("crewai.tool.from_cache") is True or attributes.get("gen_ai.tool.from_cache") is True

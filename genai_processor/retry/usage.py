@@ -28,13 +28,13 @@ class Usage:
     rebilled_tokens: int
 
 
-_INPUT_TOKENS = (
+INPUT_TOKENS = (
     "gen_ai.usage.input_tokens",
     "gen_ai.usage.prompt_tokens",
     "llm.token_count.prompt",
     "ai.usage.promptTokens",
 )
-_OUTPUT_TOKENS = (
+OUTPUT_TOKENS = (
     "gen_ai.usage.output_tokens",
     "gen_ai.usage.completion_tokens",
     "llm.token_count.completion",
@@ -54,9 +54,9 @@ def usage_of(trace: Trace, again: Iterable[Node]) -> Usage:
     leaves = [turn for turn in turns if id(turn) not in above]
     return Usage(
         trace.trace_id,
-        sum([_tokens(turn, _INPUT_TOKENS) for turn in leaves]),
-        sum([_tokens(turn, _OUTPUT_TOKENS) for turn in leaves]),
-        sum([_tokens(turn, _INPUT_TOKENS) for turn in again]),
+        sum([tokens(turn, INPUT_TOKENS) for turn in leaves]),
+        sum([tokens(turn, OUTPUT_TOKENS) for turn in leaves]),
+        sum([tokens(turn, INPUT_TOKENS) for turn in again]),
     )
 
 
@@ -71,7 +71,8 @@ def _above(nodes: Iterable[Node]) -> set[int]:
     return above
 
 
-def _tokens(node: Node, keys: tuple[str, ...]) -> int:
+def tokens(node: Node, keys: tuple[str, ...]) -> int:
+    """The tokens that an inference span reports under the first of the keys, or 0."""
     for key in keys:
         value: Any = node.span.attributes.get(key)
         if isinstance(value, int) and not isinstance(value, bool):

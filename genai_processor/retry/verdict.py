@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The decision: from what is known of one call to the answer. Pure, total, first row that fits (DESIGN, section 4)."""
+"""The decision: from what is known of one call to the answer. Pure, total, first row that fits (docs/verdict.md)."""
 
 from __future__ import annotations
 
@@ -156,7 +156,10 @@ class Verdict(NamedTuple):
         if self.quarantined:
             raise ToolSpanCommitmentError(
                 f"tool {self.tool or '(unnamed)'!r}, call id {self.call_id!r}: the call may have committed "
-                f"({self.verdict}, {self.reason}). Do not try it again; settle it in the queue first."
+                f"({self.verdict}, {self.reason}). Do not try it again; settle it in the queue first.",
+                tool=self.tool,
+                call_id=self.call_id,
+                reason=self.reason.value,
             )
 
 

@@ -11,30 +11,25 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from genai_processor.retry.assess import Assessor
-from genai_processor.retry.assessed import AssessedCall
-from genai_processor.retry.came_back import CameBack, Rendered
-from genai_processor.retry.duplicates import Repetition, repetition
+from opentelemetry.trace import get_current_span
+
+from genai_processor.forks import guard_with_lock
 from genai_processor.retry.evidence import Evidence, begins_tool_span
 from genai_processor.retry.glance import glance
-from genai_processor.retry.history import Execution as Recorded
-from genai_processor.retry.history import History
-from genai_processor.retry.holding import HeldArguments, ServedCalls
+from genai_processor.retry.holding import ServedCalls
 from genai_processor.retry.judgement import Judgement, belied, may_be_belied
-from genai_processor.retry.locks import guard_with_lock
+from genai_processor.retry.live_calls import LiveCalls
 from genai_processor.retry.nodes import Below, Node
 from genai_processor.retry.open_traces import DEFAULT_LIMITS, Limits, OpenTrace, OpenTraces
-from genai_processor.retry.policy import Policy
+from genai_processor.retry.policy import Policy, same_tool
 from genai_processor.retry.recent import RecentRuns
-from genai_processor.retry.seen import SeenNames
-from genai_processor.retry.trace import Trace, adopt
-from genai_processor.retry.verdict import CallIdSource, Effect, Ended, Execution, Reason, RetryVerdict, Verdict
-from genai_processor.spans.arguments import ArgumentsState
+from genai_processor.retry.trace import adopt
+from genai_processor.retry.verdict import CallFacts, Effect, Execution, classify
 from genai_processor.spans.live import from_readable
-from genai_processor.spans.read import MARKER_KEYS, conversation_of
+from genai_processor.spans.read import MARKER_KEYS
 from genai_processor.spans.records import Operation, View
 
 if TYPE_CHECKING:
@@ -46,21 +41,34 @@ __all__ = ["Judgement", "Limits", "Witness"]
 
 _NO_VALUES: Final[Mapping[str, Any]] = {}
 _MAX_UNDECIDED: Final = 1_000
-_LARGE: Final = 1_024  # characters of arguments from which on a reference to them is counted
+_MAX_AROUND: Final = 10_000
 _INFERENCES: Final = frozenset({"chat", "generate_content", "text_completion"})
 _BELOW: Final = {
     Operation.INFERENCE: Below.MODEL,
     Operation.AGENT: Below.MODEL,
     Operation.MCP: Below.NOTHING,
 }
-# Reading a member of an enum class costs more than reading a global, and this happens on every call that comes back.
-_NO_RETRY_NEEDED: Final = RetryVerdict.NO_RETRY_NEEDED
-_SUCCEEDED: Final = Reason.SUCCEEDED
-_WITHHELD: Final = ArgumentsState.WITHHELD
-_UNKNOWN: Final = Execution.UNKNOWN
 _READ_ONLY: Final = Effect.READ_ONLY
-_NO_ID: Final = CallIdSource.NONE
-_SPAN_ID: Final = CallIdSource.SPAN
+
+
+class Around(NamedTuple):
+    """What is going on around a span that ends.
+
+    Attributes:
+        raised: The exception that is passing through it. Of a cancellation or an interrupt the API records nothing.
+        parent_ended: When the span above it ended, nanoseconds since the epoch, if that was before this one.
+    """
+
+    raised: BaseException | None
+    parent_ended: int | None
+
+    @property
+    def harmless(self) -> bool:
+        """Whether a span that shows no failure may be taken for well."""
+        return self.parent_ended is None and (self.raised is None or isinstance(self.raised, Exception))
+
+
+_NOTHING: Final = Around(None, None)
 
 
 class Witness:
@@ -86,17 +94,16 @@ class Witness:
         recent: RecentRuns | None = None,
     ) -> None:
         self._policy = policy
-        self._length_limit = length_limit or 0
         guard_with_lock(self)
         self._evidence = Evidence()
         self._traces = OpenTraces(limits, clock)
-        # A scope that was forgotten and comes back makes its ids unstable, which matters for idempotent tools only.
-        evicted = SeenNames() if policy.idempotent else None
-        self._history = History(scopes=limits.max_calls, executions=limits.max_calls, evicted=evicted)
-        self._held = HeldArguments(limits.max_bytes // 2)
+        self._calls = LiveCalls(policy, limits, length_limit or 0, self._traces)
         self._served = ServedCalls()
         self._recent = recent if recent is not None else RecentRuns.of_process()
         self._undecided: OrderedDict[int, Judgement] = OrderedDict()
+        self._around: dict[int, tuple[Any, BaseException | None]] = {}
+        """The span above each open tool span; and what was being handled when that began, so did not end it."""
+        self._recent.watch(self._open_calls)
 
     def on_start(self, span: SDKSpan, parent_context: Context | None = None) -> None:
         """Note what begins below an open tool span: what is still open when the tool ends proves that its body ran."""
@@ -108,6 +115,11 @@ class Witness:
             tool = not MARKER_KEYS.isdisjoint(values) and begins_tool_span(values)
         if tool or self._evidence.watched:
             self._evidence.started(span, tool)
+            if tool:
+                self._note_around(span, parent_context)
+        parent = span._parent
+        if (parent is None or parent[2]) and span._context is not None:
+            self._traces.entered(span._context[0], remote=parent is not None)
 
     def on_end(self, span: ReadableSpan) -> Judgement | None:
         """Judge an ended span.
@@ -120,31 +132,102 @@ class Witness:
         values: Mapping[str, Any] = getattr(attributes, "_dict", attributes) or {}
         if MARKER_KEYS.isdisjoint(values) and not getattr(attributes, "dropped", 0):
             late = self._evidence.ended(span)
-            return self._passed(span, late) if span._parent is None or self._undecided else None
+            parent = span._parent
+            return self._passed(span, late) if parent is None or parent[2] or self._undecided else None
         operation = values.get("gen_ai.operation.name")
         if operation == "execute_tool":
-            torn = _torn_by()
-            return (self._glance(span, attributes, values) if torn is None else None) or self._read(span, values)
+            around = self._around_of(span)
+            seen = self._glance(span, attributes, values) if around.harmless else None
+            return seen or self._read(span, values, around)
         if operation.__class__ is str and operation in _INFERENCES and "openinference.span.kind" not in values:
             return self._pass_up(span, values, Below.MODEL)
-        return self._read(span, values)
+        return self._read(span, values, self._around_of(span))
+
+    def lost(self, span: ReadableSpan) -> Judgement | None:
+        """Take note of a span that `on_end` could not judge: what it showed is unknown.
+
+        Returns:
+            The judgement of the call that it seems to show, quarantined; None if it seems to show none.
+        """
+        context, attributes = span._context, span._attributes
+        self._evidence.lost(span)
+        self._around.pop(context.span_id if context is not None else 0, None)
+        if context is None:
+            return None
+        self._recent.lost(context.trace_id)
+        values = attributes or {}
+        if not (begins_tool_span(values) or span.name.startswith("execute_tool ")):
+            return None
+        tool = values.get("gen_ai.tool.name")
+        tool = tool if isinstance(tool, str) else None
+        facts = CallFacts(tool=tool, effect=self._policy.effect(tool), evidence=("the span could not be read",))
+        return Judgement(context.trace_id, context.span_id, span.name, False, classify(facts), f"{context.trace_id:032x}")
+
+    # -- what is going on meanwhile --------------------------------------------------------------------------------
+
+    def _note_around(self, span: SDKSpan, parent_context: Context | None) -> None:
+        above = get_current_span(parent_context) if span._parent is not None else None
+        handled = sys.exc_info()[1]
+        if span._context is not None and (above is not None or handled is not None):
+            self._around[span._context.span_id] = (above, handled)
+            while len(self._around) > _MAX_AROUND:
+                try:
+                    del self._around[next(iter(self._around))]
+                except (KeyError, StopIteration, RuntimeError):  # another thread was faster
+                    return
+
+    def _around_of(self, span: Any) -> Around:
+        error = sys.exc_info()[1]
+        found = self._around.pop(span._context[1], None) if span._context is not None else None
+        if found is None:
+            return _NOTHING if error is None else Around(error, None)
+        above, handled = found
+        ended = getattr(above, "_end_time", None)
+        if ended is not None and span._end_time is not None and ended >= span._end_time:
+            ended = None
+        error = None if error is handled else error
+        return _NOTHING if error is None and ended is None else Around(error, ended)
+
+    def _is_alone(self, node: Node, above: tuple[int, ...]) -> bool:
+        """Whether no call of the same tool is open in the same trace, but for those that the call stands in."""
+        assert node.call is not None
+        tool, trace_id = node.call.tool, int(node.span.trace_id, 16)
+        return not any(
+            span._context.trace_id == trace_id and same_tool((span._attributes or _NO_VALUES).get("gen_ai.tool.name"), tool)
+            for span_id, span in list(self._evidence.open_tools.items())
+            if span_id not in above
+        )
+
+    def _open_calls(self) -> Iterator[tuple[int, str]]:
+        """The trace and the tool of each call that is still running and may change something."""
+        for span in list(self._evidence.open_tools.values()):
+            tool = (span._attributes or _NO_VALUES).get("gen_ai.tool.name")
+            name = tool if isinstance(tool, str) else ""
+            if self._policy.effect(name or None) is not _READ_ONLY:
+                yield span._context.trace_id, name
 
     # -- spans that are no tool call -------------------------------------------------------------------------------
 
     def _pass_up(self, span: Any, values: Mapping[str, Any], flags: int, *, keep: bool = True) -> Judgement | None:
         """Keep a span that may bear on calls, tell its parent of it. A root has nobody left to bear on."""
-        if keep and span._parent is not None and span._context is not None:
-            self._traces.keep(span, values)
         late = self._evidence.ended(span, flags)
-        return self._passed(span, late) if span._parent is None or self._undecided else None
+        parent = span._parent
+        if keep and parent is not None and span._context is not None:
+            self._traces.keep(span, values)
+        return self._passed(span, late) if parent is None or parent[2] or self._undecided else None
 
     def _passed(self, span: Any, late: tuple[int, ...]) -> Judgement | None:
         """Close a trace whose root has ended; find the call that a late span belies."""
-        if span._parent is None and span._context is not None:
-            self._traces.close(span._context.trace_id)
-        if not self._undecided:
-            return None
-        above = (*late, span._parent.span_id) if span._parent is not None else late
+        parent = span._parent
+        if parent is None or parent[2]:
+            self._close(span)
+        return self._belied(late if parent is None else (*late, parent.span_id)) if self._undecided else None
+
+    def _close(self, span: Any) -> None:
+        if span._context is not None:
+            self._traces.left(span._context.trace_id, remote=span._parent is not None)
+
+    def _belied(self, above: tuple[int, ...]) -> Judgement | None:
         with self._lock:
             before = next(filter(None, (self._undecided.pop(tool, None) for tool in above)), None)
         if before is None:
@@ -162,76 +245,32 @@ class Witness:
             return None
         if not self._evidence.glanced(context.span_id, span._parent, span):
             return None
-        trace = self._traces.get(context.trace_id)
-        trace_id = f"{context.trace_id:032x}"
-        execution = CameBack(
-            context.span_id,
-            trace_id,
-            seen.tool,
-            seen.call_id,
-            span._start_time,
-            span._end_time,
-            seen.arguments,
-            trace,
-            self._traces,
-            self._limit_of(attributes),
-        )
-        scope = seen.conversation or (trace is not None and trace.conversation) or trace_id
-        return self._came_back(execution, context, span._name, scope, seen.from_cache, ())
+        judgement = self._calls.glanced(seen, span, attributes)
+        self._recent.succeeded(context.trace_id, judgement.verdict.effect)
+        return self._judged(span, judgement, ())
 
-    def _well(self, node: Node, readable: Any, trace: OpenTrace | None) -> Judgement:
-        """Judge a call all of whose views came back, after a full reading."""
-        assert node.call is not None
-        call, context = node.call, readable._context
-        recorded = next((v.call for v in node.views() if v.call is not None and v.call.arguments is not None), call)
-        raw = recorded.arguments
-        execution = CameBack(
-            context.span_id if context is not None else 0,
-            call.span.trace_id,
-            call.tool,
-            call.call_id,
-            call.span.start_ns,
-            call.span.end_ns,
-            Rendered(raw) if recorded.arguments_rendered and isinstance(raw, str) else raw,
-            trace,
-            self._traces,
-            self._limit_of(readable._attributes),
-        )
-        no_effect = call.tool in call.dialect.framework_tools or call.span.attributes.get("crewai.tool.from_cache") is True
-        judgement = self._came_back(execution, context, call.span.name, _scope_of(node, trace), no_effect, _inner(node))
-        return judgement._replace(inner=call.view is not View.FRAMEWORK or self._evidence.is_nested(readable))
-
-    def _came_back(
-        self, execution: CameBack, context: Any, name: str, scope: str, no_effect: bool, views: tuple[int, ...]
-    ) -> Judgement:
-        """The verdict on a call that came back, and whether it repeats another."""
-        tool, call_id = execution.tool, execution.call_id
-        effect = self._policy.effect(tool)
-        source = _NO_ID if call_id is None else _SPAN_ID
-        verdict = Verdict(_NO_RETRY_NEEDED, _SUCCEEDED, (), tool, call_id, source, _WITHHELD, _UNKNOWN, effect)
-        trace_id, span_id = (context.trace_id, context.span_id) if context is not None else (0, 0)
-        found = None
-        if execution.trace is not None and tool is not None:
-            execution.trace.came_back(tool)
-        alone = no_effect or effect is _READ_ONLY or (not views and self._history.is_first(scope, execution))
-        if not alone:
-            with self._lock:
-                found = self._repetition(execution, effect, scope, views)
-        if execution.held > _LARGE:
-            with self._lock:
-                self._held.add(execution)
-        self._recent.succeeded(trace_id, effect)
-        judgement = Judgement(trace_id, span_id, name, call_id is not None, verdict, scope, True)
-        if alone and not views:
-            return judgement
-        return _with_repetition(judgement, found)._replace(action=execution.known_digest, views=views)
+    def _judged(self, span: Any, judgement: Judgement, late: tuple[int, ...]) -> Judgement:
+        """Do for a tool span what is done for every other."""
+        parent = span._parent
+        if parent is None or parent[2]:
+            self._close(span)
+        if self._undecided and parent is not None and judgement.verdict.execution is not Execution.NOT_STARTED:
+            return judgement._replace(belies=self._belied((*late, parent.span_id)))
+        return judgement
 
     # -- calls that did not ----------------------------------------------------------------------------------------
 
-    def _read(self, readable: Any, values: Mapping[str, Any]) -> Judgement | None:
-        """Read a span in full: one of another dialect, or a call that may have failed."""
+    def _read(self, readable: Any, values: Mapping[str, Any], around: Around) -> Judgement | None:
+        """Read a span in full: one of another dialect, or a call that may have failed.
+
+        Args:
+            readable: The span.
+            values: Its attributes.
+            around: What is going on around it.
+        """
         node = Node(from_readable(readable))
-        torn = _torn_by()
+        node.parent_ended = around.parent_ended
+        torn = None if around.raised is None or isinstance(around.raised, Exception) else type(around.raised).__name__
         if torn is not None and node.call is not None and node.call.paused is None:
             evidence = (*node.call.failure, f"ended by {torn}")
             node.call = node.call._replace(failure=evidence, error_types=(*node.call.error_types, torn))
@@ -239,108 +278,36 @@ class Witness:
             keep = node.operation not in (Operation.MCP, Operation.OTHER)
             return self._pass_up(readable, values, _BELOW.get(node.operation, -1), keep=keep)
         context = readable._context
-        partial = self._evidence.take(readable, node)
+        above = self._evidence.watched.get(context.span_id, ()) if context is not None else ()
+        partial, late = self._evidence.take(readable, node)
         trace = self._traces.get(context.trace_id) if context is not None else None
         if node.tools:
             adopt(node)
         if node.call.view is not View.FRAMEWORK:
             with self._lock:
-                self._served.match(node)
+                self._served.match(node, lambda: self._is_alone(node, above))
         if _plainly_well(node):
-            return self._well(node, readable, trace)
-        judgement = self._failed(node, readable, trace or OpenTrace(), partial)
+            judgement = self._calls.well(node, readable, trace)
+            self._recent.succeeded(judgement.trace_id, judgement.verdict.effect)
+            inner = node.call.view is not View.FRAMEWORK or self._evidence.is_nested(readable)
+            return self._judged(readable, judgement._replace(inner=inner), late)
+        if trace is None:
+            trace = OpenTrace()
+        judgement = self._calls.failed(node, readable, trace, partial or trace.partial)
         if may_be_belied(judgement.verdict):
             with self._lock:
                 self._undecided[judgement.span_id] = judgement
                 if len(self._undecided) > _MAX_UNDECIDED:
                     self._undecided.popitem(last=False)
-        handled = sys.exc_info()[1] if node.call.failure else None
+        handled = around.raised if node.call.failure else None
         self._recent.note(node, judgement.trace_id, judgement.span_id, judgement.verdict, handled)
-        return judgement
-
-    def _failed(self, node: Node, readable: Any, trace: OpenTrace, partial: bool) -> Judgement:
-        """Judge a call that did not plainly come back: everything that bears on it is looked into."""
-        assert node.call is not None
-        nodes = [*self._traces.nodes(trace), node]
-        assessor = Assessor(
-            Trace.of(nodes, length_limit=self._limit_of(readable._attributes), partial=partial),
-            self._policy,
-            enclosing=False,
-            scope=_scope_of(node, trace),
-            declared=self._history.schemas,
-            means_otherwise=self._history.means_otherwise,
-            exist=trace.well or (),
-        )
-        assessed = assessor.assess(node)
-        found = self._repeated(assessed)
-        context = readable._context
-        judgement = Judgement(
-            context.trace_id if context is not None else 0,
-            context.span_id if context is not None else 0,
-            node.span.name,
-            node.call.call_id is not None,
-            assessed.verdict,
-            assessed.scope,
-            not assessed.facts.call_id_unstable,
-            assessed.digest,
-            views=_inner(node),
-            inner=True,
-        )
-        if found is not None and not found.suspected:
-            judgement = judgement._replace(rebilled_tokens=assessed.turn_tokens)
-        return _with_repetition(judgement, found)
-
-    def _repeated(self, assessed: AssessedCall) -> Repetition | None:
-        facts, record = assessed.facts, assessed.node.call
-        if facts.execution is Execution.NOT_STARTED or record is None or facts.tool in record.dialect.framework_tools:
-            return None
-        uncertain = facts.ended in (Ended.FAILED, Ended.UNKNOWN) or assessed.verdict.quarantined
-        execution = assessed.execution(uncertain)
-        with self._lock:
-            return self._repetition(execution, facts.effect, assessed.scope, _inner(assessed.node))
-
-    def _repetition(self, execution: Recorded, effect: Effect, name: str, views: tuple[int, ...]) -> Repetition | None:
-        """Whether an execution repeats another; what inner spans of the same call told of it does not count."""
-        scope = self._history.scope(name)
-        if views:
-            scope.withdraw(execution, {f"{view:016x}" for view in views})
-        found = repetition(execution, effect, scope)
-        self._history.weigh(name)
-        return found
-
-    def _limit_of(self, attributes: Any) -> int:
-        """The length limit that a span was recorded under; 0 if it had none."""
-        return getattr(attributes, "max_value_len", None) or self._length_limit
-
-
-def _torn_by() -> str | None:
-    """What tears the current thread out of a tool: a cancellation or an interrupt, of which the API records nothing."""
-    error = sys.exc_info()[1]
-    return None if error is None or isinstance(error, Exception) else type(error).__name__
-
-
-def _with_repetition(judgement: Judgement, found: Repetition | None) -> Judgement:
-    if found is None:
-        return judgement
-    first = None if found.suspected else found.first
-    return judgement._replace(duplicate_of=first, attempt=found.attempt, suspected=found.suspected)
-
-
-def _inner(node: Node) -> tuple[int, ...]:
-    return tuple(int(view.span.span_id, 16) for view in node.views()[1:]) if node.inner else ()
-
-
-def _scope_of(node: Node, trace: OpenTrace | None) -> str:
-    """The conversation that the call names, else its trace's turns, else the trace."""
-    for view in node.views():
-        found = conversation_of(view.span, view.dialect) if view.dialect is not None else None
-        if found is not None:
-            return found
-    return (trace is not None and trace.conversation) or node.span.trace_id
+        return self._judged(readable, judgement, late)
 
 
 def _plainly_well(node: Node) -> bool:
     """Whether every view of a call came back as its dialect shows it."""
+    if node.parent_ended is not None:
+        return False
     for view in node.views() if node.inner else (node,):
         call = view.call
         assert call is not None

@@ -2,7 +2,7 @@
 """Recorded arguments: whole, broken by the model, cut by telemetry, or withheld.
 
 "Absent" and "does not parse" are facts about the record. Only `MALFORMED` is one about the model's call, and even that
-proves nothing by itself: some runtimes repair such arguments and run (VERDICT, sections 1 and 6).
+proves nothing by itself: some runtimes repair such arguments and run (docs/verdict.md).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def read_arguments(raw: Any, *, rendered: bool = False, is_cut: Callable[[str], 
 
     Args:
         raw: The attribute's value: text, mapping, anything.
-        rendered: The text is made for people (VERDICT, section 4): if it does not parse, the arguments are withheld.
+        rendered: The text is made for people (docs/verdict.md): if it does not parse, the arguments are withheld.
         is_cut: Tells whether a text was shortened by telemetry, by its length.
 
     Returns:
@@ -77,7 +77,10 @@ def read_arguments(raw: Any, *, rendered: bool = False, is_cut: Callable[[str], 
     if raw is None:
         return WITHHELD
     if isinstance(raw, Mapping) or (isinstance(raw, Sequence) and not isinstance(raw, (str, bytes))):
-        if values.has_marker(repr(raw)):
+        try:
+            if values.has_marker(repr(raw)):
+                return CUT
+        except RecursionError:  # nobody can compare it, so it is as good as incomplete
             return CUT
         return Arguments(ArgumentsState.COMPLETE, raw)
     if isinstance(raw, (bytes, bytearray)):
@@ -98,10 +101,10 @@ def _read_text(raw: str, rendered: bool, is_cut: Callable[[str], bool]) -> Argum
     except ValueError:
         try:
             value = json.loads(raw)
-        except RecursionError:
-            return CUT
-        except ValueError as error:
+        except json.JSONDecodeError as error:
             return _unparsable(raw, stripped, rendered, is_cut, str(error))
+        except (ValueError, RecursionError):  # too deep, or a number too long: for this parser, perhaps for no other
+            return CUT
     marked = values.has_marker(raw)
     if isinstance(value, str):  # encoded twice
         inner = values.loads(value)
@@ -128,13 +131,19 @@ def _unparsable(raw: str, stripped: str, rendered: bool, is_cut: Callable[[str],
 
 
 def fingerprint(arguments: Arguments) -> str | None:
-    """SHA-256 (hex) of the canonical form of complete arguments, or None: what is not whole cannot be compared."""
+    """SHA-256 (hex) of the canonical form of complete arguments, or None.
+
+    What is not whole cannot be compared, and what is nested deeper than a hundred levels is not.
+    """
     if arguments.state is not ArgumentsState.COMPLETE:
         return None
     text = arguments.text
-    if text is None:
-        return digest(canonical(arguments.value))
-    return _recent_fingerprint(text) if len(text) <= _SMALL else digest(canonical_text(text))
+    try:
+        if text is None:
+            return digest(canonical(arguments.value))
+        return _recent_fingerprint(text) if len(text) <= _SMALL else digest(canonical_text(text))
+    except (ValueError, RecursionError):
+        return None
 
 
 _SMALL = 65_536
@@ -147,7 +156,7 @@ def _recent_fingerprint(text: str) -> str:
 
 
 def violations(value: Any, schema: Any) -> frozenset[Violation]:
-    """How a mapping breaks a JSON schema in ways that no runtime coerces (VERDICT, section 2, rule 2).
+    """How a mapping breaks a JSON schema in ways that no runtime coerces (docs/verdict.md).
 
     A missing required parameter without default that may not be null; text that is no number for a number; null or a
     container for a scalar. Extra properties and `"500"` for an integer are no violation.
@@ -179,16 +188,21 @@ def _rule(rule: Any) -> Mapping[str, Any]:
 _KNOWN_TYPES = frozenset({"string", "integer", "number", "boolean", "object", "array", "null"})
 
 
-def _types(rule: Any) -> frozenset[str]:
+_MAX_NESTED_RULES = 16
+
+
+def _types(rule: Any, depth: int = 0) -> frozenset[str]:
     """The JSON types that a property accepts; empty if the schema does not say so plainly."""
     rule = _rule(rule)
     kind = rule.get("type")
     if isinstance(kind, str):
         kinds = {kind.lower()}
     elif isinstance(kind, (list, tuple)):
-        kinds = {str(item).lower() for item in kind}
-    elif isinstance(rule.get("anyOf"), (list, tuple)):
-        parts = [_types(part) for part in rule["anyOf"]]
+        if not all(isinstance(item, str) for item in kind):
+            return frozenset()
+        kinds = {item.lower() for item in kind}
+    elif isinstance(rule.get("anyOf"), (list, tuple)) and depth < _MAX_NESTED_RULES:
+        parts = [_types(part, depth + 1) for part in rule["anyOf"]]
         kinds = set().union(*parts) if all(parts) else set()
     else:
         return frozenset()

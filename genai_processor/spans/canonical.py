@@ -21,6 +21,9 @@ _EXACT_INTEGER = 2**53
 _BEYOND = b"py:"  # no canonical JSON text starts with this
 
 
+_MAX_DEPTH = 100  # well below what the recursion of the libraries needs, whoever calls
+
+
 class _Beyond(ValueError):
     """A short cut has no answer for this value."""
 
@@ -51,11 +54,15 @@ def canonical(value: Any) -> bytes:
 
     Returns:
         RFC 8785 bytes, or a marked exact form where the RFC has none. Equal values give equal bytes, unequal ones do not.
+
+    Raises:
+        ValueError: The value is nested too deep. It has no other form instead: which one would depend on who calls.
+        RecursionError: The caller has left too little of the stack.
     """
     plain = _plain(value)
     try:
         return rfc8785.dumps(plain)
-    except (rfc8785.CanonicalizationError, UnicodeError, RecursionError):
+    except (rfc8785.CanonicalizationError, UnicodeError):
         return _BEYOND + json.dumps(plain, sort_keys=True, separators=(",", ":"), default=repr).encode("ascii")
 
 
@@ -68,7 +75,8 @@ def canonical_text(text: str) -> bytes:
     so they never take the first cut; integers beyond 53 bits take neither.
 
     Raises:
-        ValueError: The text is no JSON.
+        ValueError: The text is no JSON, or is nested too deep.
+        RecursionError: It is nested deeper yet, or the caller has left too little of the stack.
     """
     if text.isascii() and "\\u" not in text:
         try:
@@ -94,10 +102,29 @@ def digest(form: bytes, key: bytes | None = None) -> str:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key if isinstance(key, str) else repr(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+    """The value in JSON's own types. Without recursion."""
+    root: list[Any] = [None]
+    todo: list[tuple[Any, Any, Any, int]] = [(root, 0, value, 0)]
+    while todo:
+        into, at, value, depth = todo.pop()
+        if not isinstance(value, (Mapping, list, tuple)):
+            into[at] = _plain_scalar(value)
+            continue
+        if depth == _MAX_DEPTH:
+            raise ValueError(f"nested more than {_MAX_DEPTH} deep")
+        made: Any
+        pairs: list[tuple[Any, Any]]
+        if isinstance(value, Mapping):
+            pairs = [(key if isinstance(key, str) else repr(key), item) for key, item in value.items()]
+            made = dict.fromkeys(key for key, _ in pairs)
+        else:
+            made, pairs = [None] * len(value), list(enumerate(value))
+        into[at] = made
+        todo.extend([(made, key, item, depth + 1) for key, item in reversed(pairs)])
+    return root[0]
+
+
+def _plain_scalar(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT_INTEGER:
         return int(value)  # 5.0 is 5 beside a number that the RFC has no answer for, too
     if value is None or isinstance(value, (str, bool, int, float)):

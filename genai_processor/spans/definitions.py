@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from genai_processor.spans.messages import nested
-from genai_processor.spans.values import quick_loads
+from genai_processor.spans.values import nested_beyond, quick_loads
 
 _SCHEMAS = ("parameters", "parameters_json_schema", "inputSchema", "input_schema", "json_schema")
 
@@ -79,38 +79,50 @@ def _bare_names(tools: Iterable[Any]) -> Iterable[str]:
             yield name
 
 
-def _collect(node: Any, schemas: dict[str, Any]) -> bool:
+_MAX_NESTED_LISTS = 16
+_MAX_SCHEMA_DEPTH = 100
+
+
+def _collect(node: Any, schemas: dict[str, Any], depth: int = 0) -> bool:
     """Add the tools of one parsed attribute; False if something in it is not understood."""
+    if depth > _MAX_NESTED_LISTS:
+        return False
     if isinstance(node, str):
         names = [name.strip() for name in node.split(",") if name.strip()]
         for name in names:
             schemas.setdefault(name, None)
         return len(names) == 1  # whether a comma-separated list was cut cannot be seen
     if isinstance(node, (list, tuple)):
-        return all([_collect(item, schemas) for item in node])  # noqa: C419 - all are collected
+        return all([_collect(item, schemas, depth + 1) for item in node])  # noqa: C419 - all are collected
     if not isinstance(node, Mapping):
         return False
     for holder in ("function_tools", "tools", "output_tools", "native_tools", "builtin_tools"):
         if isinstance(node.get(holder), (list, tuple)):
             parts = [node[name] for name in node if name.endswith("_tools") or name == "tools"]
             more = node.get("nextCursor") is not None  # the list goes on in another answer
-            return not more and all([_collect(part, schemas) for part in parts if isinstance(part, (list, tuple))])  # noqa: C419 - all are collected
+            lists = [part for part in parts if isinstance(part, (list, tuple))]
+            return not more and all([_collect(part, schemas, depth + 1) for part in lists])  # noqa: C419 - all are collected
     if isinstance(node.get("tool"), Mapping):
-        return _collect_flat(node["tool"], schemas)
+        return _collect_flat(node["tool"], schemas, depth)
     function = node.get("function")
     return _declare(function if isinstance(function, Mapping) else node, schemas)
 
 
-def _collect_flat(tool: Mapping[str, Any], schemas: dict[str, Any]) -> bool:
+def _collect_flat(tool: Mapping[str, Any], schemas: dict[str, Any], depth: int) -> bool:
     """OpenInference: `llm.tools.N.tool.name` and `llm.tools.N.tool.json_schema`, either or both."""
     schema = quick_loads(tool.get("json_schema"))
     name = tool.get("name")
     if isinstance(name, str):
         inner = schema.get("parameters", schema) if isinstance(schema, Mapping) else None
         if schemas.get(name) is None:
-            schemas[name] = inner
+            schemas[name] = _usable(inner)
         return True
-    return schema is not None and _collect(schema, schemas)
+    return schema is not None and _collect(schema, schemas, depth + 1)
+
+
+def _usable(schema: Any) -> Any:
+    """The schema, or None if it is nested so deep that nobody can compare it with another."""
+    return None if nested_beyond(schema, _MAX_SCHEMA_DEPTH) else schema
 
 
 def _declare(node: Mapping[str, Any], schemas: dict[str, Any]) -> bool:
@@ -120,5 +132,5 @@ def _declare(node: Mapping[str, Any], schemas: dict[str, Any]) -> bool:
         return isinstance(node.get("type"), str) and node.get("type") != "function"
     schema = next((node[key] for key in _SCHEMAS if node.get(key) is not None), None)
     if schemas.get(name) is None:
-        schemas[name] = quick_loads(schema) if schema is not None else None
+        schemas[name] = _usable(quick_loads(schema)) if schema is not None else None
     return True

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from genai_processor.spans.records import Event, Proposal, Result
-from genai_processor.spans.values import quick_loads, text
+from genai_processor.spans.values import quick_loads, says_failed, text
 
 _Node = Mapping[str, Any]
 _MAX_NODES = 200_000
@@ -22,7 +22,10 @@ def _failed(*values: Any) -> bool:
     """Whether a result says of itself that the call failed."""
     for value in values:
         if isinstance(value, str) and ("rror" in value) and value[:1] in "{[":
-            value = quick_loads(value)
+            parsed = quick_loads(value)
+            if parsed is None and says_failed(value):
+                return True
+            value = parsed
         if isinstance(value, Mapping) and (
             value.get("isError") is True or value.get("is_error") is True or value.get("status") == "error"
         ):

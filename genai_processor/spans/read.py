@@ -10,8 +10,7 @@ from typing import Any
 from genai_processor.spans import values
 from genai_processor.spans.definitions import ToolList, tool_list
 from genai_processor.spans.dialects import Dialect, dialect_of
-from genai_processor.spans.dialects.base import looks_failed
-from genai_processor.spans.dialects.openinference import rendered_unless_json
+from genai_processor.spans.dialects.base import looks_failed, rendered_unless_json
 from genai_processor.spans.messages import from_attributes, from_events, walk
 from genai_processor.spans.records import Inference, Operation, Proposal, Result, Span, StatusCode, ToolCall, View
 
@@ -66,7 +65,7 @@ PAUSES: frozenset[str] = frozenset(
         "pydantic_ai.exceptions.CallDeferred",
     }
 )
-"""Control-flow types by which a framework suspends a call (VERDICT, section 3); only the full name counts."""
+"""Control-flow types by which a framework suspends a call (docs/verdict.md); only the full name counts."""
 
 _LOST_TOOL = re.compile(r"execute_tool \S|\S+\.tool$")
 
@@ -107,18 +106,6 @@ def _common_operation(span: Span, attributes: Mapping[str, Any]) -> Operation:
     return Operation.OTHER
 
 
-def read(span: Span) -> ToolCall | Inference | Operation:
-    """What a span says: a `ToolCall`, an `Inference`, or the operation of a span that is neither."""
-    operation, dialect = operation_of(span)
-    if dialect is None:
-        return operation
-    if operation is _T:
-        return read_tool(span, dialect)
-    if operation is _I:
-        return Inference(span, dialect)
-    return operation
-
-
 def read_tool(span: Span, dialect: Dialect) -> ToolCall:
     """One view of a tool call. Total: an attribute of an odd type counts as missing."""
     attributes = span.attributes
@@ -135,6 +122,8 @@ def read_tool(span: Span, dialect: Dialect) -> ToolCall:
     ended = None
     if dialect.has_end_mark is not None and not span.dropped_attributes:
         ended = dialect.has_end_mark(span, call_id, arguments, result)
+    if span.dropped_events:
+        ended = False
     return ToolCall(
         span,
         dialect,
@@ -144,7 +133,6 @@ def read_tool(span: Span, dialect: Dialect) -> ToolCall:
         call_id,
         arguments,
         rendered,
-        result,
         failure,
         error_types,
         paused,
@@ -254,6 +242,11 @@ def _distinct(items: Iterator[Proposal]) -> tuple[Proposal, ...]:
     for item in items:
         seen.setdefault(item.call_id if item.call_id is not None else object(), item)
     return tuple(seen.values())
+
+
+def from_cache(attributes: Mapping[str, Any]) -> bool:
+    """Whether a tool span says that a cache answered: nothing was executed."""
+    return attributes.get("crewai.tool.from_cache") is True or attributes.get("gen_ai.tool.from_cache") is True
 
 
 def named_call(span: Span, dialect: Dialect) -> Proposal | None:

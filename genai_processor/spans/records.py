@@ -120,10 +120,12 @@ class NotStarted(NamedTuple):
     Attributes:
         reason: A value of `genai.retry.reason`.
         evidence: The mark.
+        if_nothing_below: It is sound only where nothing ran below, so only where everything below was seen.
     """
 
     reason: str
     evidence: str
+    if_nothing_below: bool = False
 
 
 class ToolCall(NamedTuple):
@@ -139,12 +141,12 @@ class ToolCall(NamedTuple):
         arguments: The recorded arguments (text or mapping), or None.
         arguments_rendered: The text is a rendering for people, not the arguments as sent: if it does not parse, that
             proves nothing.
-        result: The recorded result, or None.
         failure: Why the span itself counts as failed, as evidence strings; empty if nothing says so.
         error_types: Every error or exception type on the span, in order.
         paused: The control-flow type or mark that suspended the call, or None.
         not_started: The framework's own mark that the body never began, or None.
-        ended: Whether the dialect's mark of a normal end is there; None where the dialect has none.
+        ended: Whether the dialect's mark of a normal end is there; None where the dialect has none. False where the span
+            lost events, of which one may have told of a failure.
     """
 
     span: Span
@@ -155,7 +157,6 @@ class ToolCall(NamedTuple):
     call_id: str | None
     arguments: Any
     arguments_rendered: bool
-    result: Any
     failure: tuple[str, ...]
     error_types: tuple[str, ...]
     paused: str | None

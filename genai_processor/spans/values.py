@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 PLACEHOLDERS = frozenset({"", "null", "none", "undefined", "n/a", "na", "nan", "<not specified>", "unknown", "redacted"})
-"""Recorded call ids that are none (VERDICT, section 4), in lower case."""
+"""Recorded call ids that are none (docs/verdict.md), in lower case."""
 
 _WITHHELD = re.compile(
     r"\s*(?:[\[<(_\"]*\s*(?:redacted|filtered|masked|scrubbed|omitted|hidden)(?![a-z0-9])[^{}]*"
@@ -41,6 +41,65 @@ def usable_id(value: Any, tool: str | None = None) -> str | None:
         if not (stripped[:1].isalnum() and stripped[-1:].isalnum()) and _WITHHELD.fullmatch(stripped):
             return None
     return value
+
+
+_COUNTING_WORDS = frozenset(
+    [
+        "action",
+        "c",
+        "call",
+        "calls",
+        "fn",
+        "fun",
+        "func",
+        "function",
+        "functioncall",
+        "functions",
+        "id",
+        "idx",
+        "index",
+        "invocation",
+        "n",
+        "request",
+        "run",
+        "step",
+        "t",
+        "task",
+        "tc",
+        "tool",
+        "toolcall",
+        "tools",
+        "toolu",
+        "tooluse",
+        "turn",
+        "use",
+    ]
+)
+_KIMI = re.compile(r"functions\.[A-Za-z0-9_-]{1,64}:[0-9]{1,4}")  # `functions.NAME:N`, whatever the name
+_COUNTING_PART = re.compile(r"[A-Za-z]+|[0-9]+|[\s_.:#/-]")  # one kind of character each: linear whatever the text
+_LONGEST_COUNT = 32
+_MOST_DIGITS = 4
+
+
+def index_like(call_id: str, tool: str | None = None) -> bool:
+    """Whether an id counts the calls of a run (`call_0`, `functions.refund:1`) rather than naming one.
+
+    Every run, or every turn, has such ids again, so that two calls of one such id need not be one call.
+
+    Args:
+        call_id: A usable call id.
+        tool: Name of the tool, which some runtimes write into the id.
+    """
+    if call_id[:10] == "functions." and _KIMI.fullmatch(call_id):
+        return True
+    rest = call_id.replace(tool, "", 1) if tool and tool in call_id else call_id
+    if len(rest) > _LONGEST_COUNT or not ("0" <= rest[-1:] <= "9"):
+        return False
+    parts = _COUNTING_PART.findall(rest)
+    return sum(map(len, parts)) == len(rest) and all(
+        len(part) <= _MOST_DIGITS if "0" <= part[0] <= "9" else not part[0].isalpha() or part.lower() in _COUNTING_WORDS
+        for part in parts
+    )
 
 
 def is_withheld(value: str) -> bool:
@@ -86,9 +145,43 @@ def quick_loads(value: Any) -> Any:
         return loads(value)
 
 
+def nested_beyond(value: Any, depth: int) -> bool:
+    """Whether a JSON-like value is nested deeper than so many levels. Without recursion."""
+    level = [value]
+    for _ in range(depth + 1):
+        level = [
+            inner
+            for item in level
+            if isinstance(item, (Mapping, list, tuple))
+            for inner in (item.values() if isinstance(item, Mapping) else item)
+        ]
+        if not level:
+            return False
+    return any(isinstance(item, (Mapping, list, tuple)) for item in level)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two recorded values are equal; False for what is nested too deep to tell."""
+    try:
+        return bool(one == other)
+    except RecursionError:
+        return False
+
+
+_SAYS_FAILED = re.compile(r'"is_?[eE]rror"\s*:\s*true')
+
+
+def says_failed(value: str) -> bool:
+    """Whether a text that does not parse has a failure flag in it: text may add a quarantine."""
+    return _SAYS_FAILED.search(value) is not None
+
+
+_MAX_LITERAL = 65_536
+
+
 def literal(value: str) -> Any:
-    """The Python literal that a text renders (`{'a': 1}`), or None."""
-    if len(value) > 1_000_000 or value[:1] not in "{[(":
+    """The Python literal that a text renders (`{'a': 1}`), or None; also for a text beyond 64 KiB, which costs too much."""
+    if len(value) > _MAX_LITERAL or value[:1] not in "{[(":
         return None
     try:
         return ast.literal_eval(value)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from genai_processor.cli.scan import scan_rows
@@ -17,7 +17,7 @@ from genai_processor.retry.trace import Trace
 from genai_processor.spans.read import MARKER_KEYS
 from genai_processor.spans.records import Event, Link, Span
 
-PROOFS = (  # VERDICT section 2, as evidence
+PROOFS = (  # docs/verdict.md, as evidence
     "rejects arguments with a",
     "not among the ",
     "pydantic_ai.tool.failure_stage=validation",
@@ -126,6 +126,24 @@ SPANS = st.builds(
 )
 
 
+REFUSED = Span(
+    trace_id="ef" * 16,
+    span_id="a" * 16,
+    parent_span_id=None,
+    name="running tool",
+    kind=0,
+    scope="pydantic-ai",
+    start_ns=1,
+    end_ns=2,
+    status=2,
+    attributes={"gen_ai.operation.name": "execute_tool", "pydantic_ai.tool.failure_stage": "validation"},
+    events=(),
+    links=(),
+    dropped_attributes=0,
+)
+"""A call that its framework says it refused, so that each example reaches the proof."""
+
+
 def scanned(spans: list[Span], bounds: Bounds = BOUNDS) -> list[tuple[str, dict[str, Any]]]:
     def read(file: str, **options: Any) -> Iterator[Span]:
         yield from spans
@@ -149,10 +167,14 @@ def test_every_tool_span_is_in_exactly_one_row(spans: list[Span]) -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.lists(SPANS, max_size=9))
 def test_pre_execution_needs_a_proof_and_no_trace_of_the_body(spans: list[Span]) -> None:
-    for kind, row in scanned(spans):
+    proven: set[tuple[str, str]] = set()
+    for kind, row in scanned([*spans, REFUSED]):
         if kind == "call" and row["verdict"] == "retryable_pre_execution":
+            event("retryable_pre_execution")
             assert row["execution"] == "not_started"
             assert any(proof in evidence for evidence in row["evidence"] for proof in PROOFS), row
+            proven.add((row["trace_id"], row["span_id"]))
+    assert (REFUSED.trace_id, REFUSED.span_id) in proven
 
 
 @settings(max_examples=200, deadline=None)

@@ -19,7 +19,6 @@ from genai_processor.ledger import (
     Resolution,
     Sighting,
     State,
-    is_index_like,
 )
 
 
@@ -355,15 +354,3 @@ def test_who_only_observes_is_told_what_would_have_been_refused(ledger: MemoryLe
     assert answer.overruled is not None
     assert answer.overruled.reason is RefusalReason.ACTION_QUARANTINED
     assert (answer.entry.entry_id, answer.entry.intent) == ("e2", "e1")
-
-
-@pytest.mark.parametrize("call_id", ["call_0", "0", "12", "tool-call-3", "functions.refund:1", "refund_2", "idx7"])
-def test_ids_that_are_mere_positions(call_id: str) -> None:
-    assert is_index_like(call_id, "refund")
-
-
-@pytest.mark.parametrize(
-    "call_id", ["call_AbCdEf7", "toolu_01A09q90qw90lq917835lq9", "D681PevKs", "chatcmpl-tool-9f3c", "12345", "_" * 60]
-)
-def test_ids_that_are_not(call_id: str) -> None:
-    assert not is_index_like(call_id, "refund")

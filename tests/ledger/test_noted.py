@@ -11,14 +11,13 @@ from dataclasses import FrozenInstanceError, fields, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from test_ledger_properties import call_ids, calls, claims, digests, outcomes, scopes, tools
 
 from genai_processor.errors import LedgerError
 from genai_processor.ledger import Bounds, Claim, Entry, MemoryLedger, Outcome, Resolution, Sighting, State
-from genai_processor.ledger.claims import _INDEX, _LONGEST_INDEX, is_index_like
 from genai_processor.ledger.entries import new_entry
 from genai_processor.ledger.ids import random_id
 from genai_processor.ledger.index import Index
@@ -231,9 +230,3 @@ def test_forks_make_other_ids_than_their_parent_and_their_siblings() -> None:
             found.append(answer.read().decode())
         os.waitpid(pid, 0)
     assert len({*found, random_id()}) == 4
-
-
-@given(st.text("callfunctions_.:#- 0123456789٣²xé", max_size=40), st.sampled_from(["", "call", "refund", "1", "x3"]))
-def test_the_short_way_to_tell_a_position_tells_the_same(call_id: str, tool: str) -> None:
-    rest = call_id.replace(tool, "", 1) if tool else call_id
-    assert is_index_like(call_id, tool) == (len(rest) <= _LONGEST_INDEX and _INDEX.fullmatch(rest) is not None)

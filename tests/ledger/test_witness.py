@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import time
 from dataclasses import fields
 from typing import Any
 
@@ -178,3 +179,36 @@ def test_counts_know_every_state(ledger: MemoryLedger) -> None:
 
 def test_no_field_of_an_entry_can_hold_arguments() -> None:
     assert not [f.name for f in fields(Entry) if "argument" in f.name or "result" in f.name]
+
+
+FAILED = {"state": "quarantined", "call_id": "call_0"}
+
+
+@pytest.mark.parametrize("digest", [None, "d"], ids=["content off", "content on"])
+@pytest.mark.parametrize("call_id", ["call_0", "functions.refund:0", "refund_1"])
+def test_an_id_that_counts_calls_joins_only_within_a_trace(ledger: MemoryLedger, call_id: str, digest: str | None) -> None:
+    for trace in ("t1", "t2", "t3"):
+        record(ledger, "quarantined", call_id=call_id, trace_id=trace, digest=digest)
+    first = record(ledger, "quarantined", call_id=call_id, trace_id="t1", digest=digest, reason="late_child")
+    assert first.entry_id == "e1"
+    pending = ledger.pending().entries
+    assert [entry.trace_id for entry in pending] == ["t1", "t2", "t3"], "three payments to look at"
+    ledger.settle("e1", Resolution.COMMITTED, who="me", note="paid", version=first.version)
+    assert len(ledger.pending().entries) == 2
+
+
+def test_an_id_that_counts_calls_joins_within_a_turn(ledger: MemoryLedger) -> None:
+    record(ledger, "quarantined", call_id="call_0", trace_id="t1", turn="r1")
+    assert record(ledger, call_id="call_0", trace_id="t2", turn="r1").entry_id == "e1"
+    assert record(ledger, call_id="call_0", trace_id="t1", turn="r2").entry_id == "e2"
+    assert record(ledger, call_id="call_0").entry_id == "e3", "no turn, no trace: nobody can tell"
+    assert record(ledger, call_id="call_0").entry_id == "e4"
+
+
+def test_many_calls_of_one_counting_id_are_told_of_in_constant_time() -> None:
+    ledger = MemoryLedger()
+    begin = time.perf_counter()
+    for number in range(5_000):
+        ledger.note(seen(call_id="call_0", trace_id=f"t{number}"))
+    assert time.perf_counter() - begin < 3
+    assert len(ledger.by_call("s", "call_0")) == 5_000

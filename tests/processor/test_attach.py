@@ -181,9 +181,23 @@ def test_a_multi_processor_that_refuses_works_on_untouched(
 
 
 @pytest.mark.parametrize("provider", [object(), 7, "provider", trace.NoOpTracerProvider(), trace.ProxyTracerProvider()])
-def test_what_is_no_provider_does_no_harm(instrumentor: GenAIProcessorInstrumentor, provider: Any) -> None:
+def test_what_is_no_provider_does_no_harm(
+    make_provider: Make,
+    keeping: Keeping,
+    instrumentor: GenAIProcessorInstrumentor,
+    caplog: pytest.LogCaptureFixture,
+    provider: Any,
+) -> None:
     instrumentor.instrument(tracer_provider=provider)
+    takes_no_spans_yet = isinstance(provider, (trace.NoOpTracerProvider, trace.ProxyTracerProvider))
+    said = [record.message for record in caplog.records if "takes no span processors" in record.message]
+    assert [message.split()[0] for message in said] == ([] if takes_no_spans_yet else [type(provider).__name__])
+    assert instrumentor._coverage is not None
+    assert list(instrumentor._coverage._attached) == []
+    fail_tool(make_provider(keeping).get_tracer("another"))
+    assert verdicts(keeping) == [None]
     instrumentor.uninstrument()
+    assert instrumentor._coverage is None
 
 
 def test_under_a_foreign_wrapper_everything_passes_and_it_can_come_back(
@@ -313,14 +327,27 @@ def test_an_interrupt_in_the_judge_loses_no_span(
 
 @pytest.mark.parametrize("error", [SystemExit, ValueError, RecursionError])
 def test_it_raises_nothing(
-    instrumentor: GenAIProcessorInstrumentor, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+    make_provider: Make,
+    keeping: Keeping,
+    instrumentor: GenAIProcessorInstrumentor,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: type[BaseException],
 ) -> None:
     def broken(**_: Any) -> None:
         raise error("broken")
 
     monkeypatch.setattr("genai_processor.instrumentor.make_stamper", broken)
-    instrumentor.instrument()
+    provider = make_provider(keeping)
+    instrumentor.instrument(tracer_provider=provider)
+    (said,) = [record for record in caplog.records if record.name == "genai_processor.instrumentor"]
+    assert "could not be set up; spans are exported as they are" in said.message
+    assert said.exc_info is not None
+    assert said.exc_info[0] is error
+    fail_tool(provider.get_tracer("test"))
+    assert verdicts(keeping) == [None]
     instrumentor.uninstrument()
+    assert TracerProvider.__init__ is INIT
 
 
 def test_a_disabled_sdk_gets_no_processor(

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -95,6 +96,26 @@ def test_a_ledger_that_raises_is_told_the_next_one_all_the_same(totals: Totals) 
     assert recorder.flush(10)
     assert totals.read(METRIC_FAULTS) == {(("genai.processor.fault", "ledger"),): 1}
     assert len(ledger.inner.pending().entries) == 1
+
+
+def test_where_no_thread_can_start_nobody_waits_and_the_next_one_tries_again(
+    totals: Totals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    ledger = Remote()
+    recorder = BackgroundRecorder(ledger, Faults(totals))  # type: ignore[arg-type]
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        recorder.record(sighting(1))
+        before = time.monotonic()
+        assert recorder.flush(10) is False
+        assert time.monotonic() - before < 5
+        assert totals.read(METRIC_FAULTS) == {(("genai.processor.fault", "ledger"),): 2}
+    recorder.record(sighting(2))
+    assert recorder.flush(10)
+    assert len(ledger.inner.pending().entries) == 2
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -170,8 +170,11 @@ def test_a_judge_that_raises(
     tracer = make_provider(processor).get_tracer("test")
     fail_tool(tracer)
     fail_tool(tracer)
-    assert [tags(span) for span in keeping.ended] == [{}, {}]
-    assert faults(own_totals) == {"witness": 2}
+    with tracer.start_as_current_span("GET /"):
+        pass
+    assert [tags(span).get("genai.retry.verdict") for span in keeping.ended] == ["quarantined_unknown"] * 2 + [None]
+    assert len(processor.ledger.pending().entries) == 2
+    assert faults(own_totals) == {"witness": 3}
     assert len([r for r in caplog.records if r.name == "genai_processor.telemetry"]) == 1
 
 
@@ -360,6 +363,57 @@ def test_a_flush_has_one_time_limit_for_all() -> None:
     assert len(third.flushed) == 1
 
 
+class Hanging:
+    """A ledger elsewhere that never answers."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+
+    def record(self, sighting: Any) -> None:
+        self.gate.wait(20)
+
+    def counts(self) -> dict[State, int]:
+        return {}
+
+
+def test_a_flush_reaches_the_exporter_though_the_ledger_hangs(make_provider: Make, keeping: Keeping) -> None:
+    ledger = Hanging()
+    processor = GenAISpanProcessor(keeping, ledger=ledger)  # type: ignore[arg-type]
+    fail_tool(make_provider(processor).get_tracer("test"))
+    assert processor.force_flush(100) is False
+    assert len(keeping.flushed) == 1
+    assert keeping.flushed[0] > 90
+    ledger.gate.set()
+    assert processor.force_flush(10_000) is True
+
+
+def test_a_shutdown_reaches_the_exporter_though_the_ledger_hangs(
+    make_provider: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+
+    class Last(Keeping):
+        def shutdown(self) -> None:
+            order.append("exporter")
+
+    ledger = Hanging()
+    processor = GenAISpanProcessor(Last(), ledger=ledger)  # type: ignore[arg-type]
+    fail_tool(make_provider(processor).get_tracer("test"))
+    flush = processor._stamper.recorder.flush
+
+    def noting(timeout: float) -> bool:
+        done = flush(timeout)
+        order.append("ledger" if done else "ledger gave up")
+        return done
+
+    monkeypatch.setattr(processor._stamper.recorder, "flush", noting)
+    monkeypatch.setattr("genai_processor.processor._SHUTDOWN_SECONDS", 0.1)
+    processor.shutdown()
+    assert order == ["exporter", "ledger gave up"]
+    ledger.gate.set()
+    assert processor.force_flush(10_000) is True
+
+
 def test_a_flush_that_fails_behind() -> None:
     class Failing(Keeping):
         def force_flush(self, timeout_millis: int = 30000) -> bool:
@@ -409,6 +463,8 @@ def test_hostile_values_neither_raise_nor_lose_the_span(
     fail_tool(make_provider(GenAISpanProcessor(keeping)).get_tracer("test"), **hostile)
     span = keeping.one()
     assert faults(own_totals) == {}
+    judged = not {"gen_ai.operation.name", "genai.retry.verdict"} & set(hostile)
+    assert ("genai.retry.reason" in tags(span)) is judged
     for key, value in tags(span).items():
         if key != "genai.retry.attempt":
             "".join(value).encode()

@@ -180,6 +180,21 @@ def test_the_error_names_the_call_and_claims_no_more_than_is_known() -> None:
     assert "call_7Gh2" in message
     assert "may have committed" in message
     assert "arguments_withheld" in message
+    assert (caught.value.tool, caught.value.call_id, caught.value.reason) == (
+        "create_refund",
+        "call_7Gh2",
+        "arguments_withheld",
+    )
+
+
+def test_the_error_carries_what_the_verdict_knows() -> None:
+    for call in EVERY_CALL:
+        verdict = classify(call._replace(tool="pay"))
+        if verdict.quarantined:
+            with pytest.raises(ToolSpanCommitmentError) as caught:
+                verdict.raise_if_quarantined()
+            found = caught.value
+            assert (found.tool, found.call_id, found.reason) == (verdict.tool, verdict.call_id, verdict.reason)
 
 
 def test_a_verdict_cannot_be_changed() -> None:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from support.spans import ARGS, ID, Read, agent, chat, failed_tool, span, tool
 
+from genai_processor.retry.duplicates import retry_of
 from genai_processor.retry.policy import Policy
+from genai_processor.spans.read import from_cache
 from genai_processor.spans.records import Link, Span, SpanKind
 
 OTHER = "call_Other7Qw2zz"
@@ -230,3 +232,16 @@ def test_calls_at_the_same_time_that_nobody_is_seen_to_propose_are_meant() -> No
     assert groups(first(), again(at=(21, 25)))[0][:2] == ("action", True)
     turn = chat((ID, "create_refund", VALUE))
     assert groups(turn, first(), again(at=(15, 25)))[0][:2] == ("action", True), "that turn proposed one"
+
+
+@pytest.mark.parametrize("key", ["crewai.tool.from_cache", "gen_ai.tool.from_cache"])
+def test_what_a_cache_answered_was_not_executed(key: str) -> None:
+    assert from_cache({key: True})
+    assert not from_cache({key: "True"})
+    assert not from_cache({})
+
+
+def test_a_link_says_so_by_its_attribute_or_its_name() -> None:
+    assert retry_of({"kind": "retry_of"})
+    assert retry_of({"RETRY_OF": True})
+    assert not retry_of({"kind": "follows"})

@@ -215,3 +215,23 @@ def test_evidence_names_what_it_was_read_from() -> None:
         "error.type=app.Declined",
         "result says is_error",
     }
+
+
+# -- events that were dropped ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scope", ["app", LANGCHAIN, STRANDS, TRACELOOP, "opentelemetry.instrumentation.llamaindex"])
+def test_a_dropped_event_may_have_told_of_a_failure(scope: str) -> None:
+    marks = {"gen_ai.tool.status": "success", "traceloop.span.kind": "tool"}
+    call = tool(scope=scope, id=ID, args=ARGS, result="done", attributes=marks, ok=True)
+    assert ended(call) == "well"
+    assert ended(call._replace(dropped_events=1)) == "unknown"
+    assert verdict(call._replace(dropped_events=1))[0].startswith("quarantined")
+    failed = failed_tool(scope=scope, attributes=marks, dropped_events=1)
+    assert ended(failed) == "failed"
+
+
+def test_a_dropped_event_voids_a_pause_too() -> None:
+    paused = tool(args=ARGS, raised=PAUSE)
+    assert verdict(paused) == ("no_retry_needed", "paused")
+    assert verdict(paused._replace(dropped_events=1))[0].startswith("quarantined")

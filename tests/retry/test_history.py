@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from genai_processor.retry.history import Execution, History, Scope, index_like
+from genai_processor.retry.history import Execution, History, Scope
 from genai_processor.retry.seen import SeenNames
 from genai_processor.retry.verdict import Ended
 from genai_processor.spans.arguments import WITHHELD, Arguments, read_arguments
@@ -95,16 +93,6 @@ def test_failures_are_found_by_time_in_any_order() -> None:
     assert scope.failed_between(25, 31)
     assert not scope.failed_between(11, 29)
     assert not scope.failed_between(51, 99)
-
-
-@pytest.mark.parametrize("call_id", ["call_0", "call_12", "0", "7", "tool-call-3", "c1", "call_1_2", "functions_1"])
-def test_an_id_that_counts_calls(call_id: str) -> None:
-    assert index_like(call_id)
-
-
-@pytest.mark.parametrize("call_id", ["call_Xk29LmQ8vTz4", "toolu_01AbCdEfGh", "12345", "call_", "abc", "c1" * 20, "é1"])
-def test_an_id_that_is_one(call_id: str) -> None:
-    assert not index_like(call_id)
 
 
 def test_seen_names_never_deny_one() -> None:

@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from opentelemetry.trace import SpanKind
+from opentelemetry.trace import SpanKind, get_current_span
 from support.agent_run import AgentRun
 from support.spans import ARGS, ID
 
 from genai_processor import Policy, is_safe_to_retry
+from genai_processor.retry.recent import RecentRuns
 
 STAGE = {"pydantic_ai.tool.failure_stage": "validation"}
 POLICY = Policy(read_only=("get_*",), idempotent=("put_*",))
@@ -29,10 +33,11 @@ def run() -> AgentRun:
 
 
 def raised_in(run: AgentRun, name: str, text: str, *, rejects: bool = False) -> Exception:
-    """A call that ends with an exception, in a trace of its own if none is open."""
+    """A call that ends with an exception, in a run of its own if none is open."""
     attributes = STAGE if rejects else None
     with (
         pytest.raises(Rejected) as caught,
+        contextlib.nullcontext() if get_current_span().is_recording() else run.agent(),
         run.tool(name, id=ID, args=ARGS, scope="pydantic-ai" if rejects else "app", attributes=attributes),
     ):
         raise Rejected(text)
@@ -119,25 +124,70 @@ def test_an_exception_like_that_of_a_worse_call_is_told_apart_by_what_it_is(run:
 
 def test_an_answer_changes_when_late_evidence_comes(run: AgentRun) -> None:
     call = run.tool(id=ID, args=ARGS, scope="pydantic-ai", attributes=STAGE)
-    with pytest.raises(Rejected) as caught, call as span:
+    with run.agent(), pytest.raises(Rejected) as caught, call as span:
         raise Rejected("l1")
     assert is_safe_to_retry(caught.value)
     run.begin("POST", kind=SpanKind.CLIENT, parent=span).end()
     assert not is_safe_to_retry(caught.value)
 
 
-def test_a_pause_is_no_obstacle(run: AgentRun) -> None:
+@pytest.mark.parametrize("name", ["get_approval", "pay", "put_order"])
+def test_a_pause_is_no_obstacle_where_nothing_can_have_been_done_before_it(run: AgentRun, name: str) -> None:
     with run.agent():
-        run.fail("pay", id="call_Other7Qw2zz", args=ARGS, error="langgraph.errors.GraphInterrupt")
-        error = raised_in(run, "get_rate", "m1")
-    assert is_safe_to_retry(error)
+        run.fail(name, id="call_Other7Qw2zz", args=ARGS, error="langgraph.errors.GraphInterrupt")
+        error = raised_in(run, "get_rate", f"m-{name}")
+    assert is_safe_to_retry(error, same_call_id=True) is (name == "get_approval")
 
 
 def test_one_call_of_several_views_counts_once_as_its_outermost(run: AgentRun) -> None:
     sent = {"kind": SpanKind.CLIENT, "attributes": {"mcp.method.name": "tools/call"}}
-    with pytest.raises(Rejected) as caught, run.tool("get_rate", id=ID), run.tool("get_rate", **sent):
+    with run.agent(), pytest.raises(Rejected) as caught, run.tool("get_rate", id=ID), run.tool("get_rate", **sent):
         raise Rejected("n1")
     assert is_safe_to_retry(caught.value)
+
+
+@pytest.mark.parametrize("rejects", [False, True])
+def test_a_call_that_nothing_stands_above_tells_nothing_of_its_run(run: AgentRun, rejects: bool) -> None:
+    """Frameworks without a span around a run: each call is a trace of its own, and `pay` stands in another one."""
+    run.succeed("pay", id="call_Other7Qw2zz", args=ARGS)
+    attributes = STAGE if rejects else None
+    scope = "pydantic-ai" if rejects else "app"
+    with pytest.raises(Rejected) as caught, run.tool("get_rate", id=ID, args=ARGS, scope=scope, attributes=attributes):
+        raise Rejected(f"o-{rejects}")
+    assert not is_safe_to_retry(caught.value)
+
+
+@pytest.mark.parametrize("name", ["pay", "get_rate"])
+def test_a_call_that_is_still_open_counts(run: AgentRun, name: str) -> None:
+    with run.agent() as agent:
+        parallel = run.begin(
+            f"execute_tool {name}",
+            parent=agent,
+            attributes={"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name},
+        )
+        error = raised_in(run, "get_rate", f"p-{name}")
+        assert is_safe_to_retry(error) is (name == "get_rate")
+        parallel.end()
+
+
+class Odd(Exception):
+    """Raises whatever is asked of it."""
+
+    def __getattribute__(self, name: str) -> object:
+        raise ValueError(name)
+
+
+@pytest.mark.parametrize("make", [Odd, lambda: None, lambda: "TimeoutError", object, lambda: ValueError])
+def test_it_never_raises(make: Callable[[], Any]) -> None:
+    assert is_safe_to_retry(make()) is False
+
+
+def test_it_never_raises_whatever_its_records_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("OrderedDict mutated during iteration")
+
+    monkeypatch.setattr(RecentRuns, "verdicts", fail)
+    assert is_safe_to_retry(ValueError("q1")) is False
 
 
 class Mute(Exception):

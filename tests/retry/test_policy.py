@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
-from genai_processor import Policy
+import pytest
+from hypothesis import given
+from hypothesis.strategies import text
+
+from genai_processor import Policy, Settings
 from genai_processor.retry.policy import same_tool
 
 
@@ -38,6 +42,42 @@ def test_nothing_declared_is_the_worst() -> None:
 def test_whether_a_tool_exists_is_known_only_if_it_was_declared() -> None:
     policy = Policy(known=("get_*", "pay"))
     assert [policy.exists(name) for name in ("pay", "get_rate", "refund")] == [True, True, False]
+
+
+@pytest.mark.parametrize("field", ["read_only", "idempotent", "known"])
+@pytest.mark.parametrize(
+    "declared",
+    [
+        "get_*, search",
+        " get_*,,search ,",
+        ("get_*", "search"),
+        ["get_*", "search"],
+        {"search", "get_*"},
+        frozenset({"get_*", "search"}),
+    ],
+    ids=repr,
+)
+def test_globs_are_read_however_they_come(field: str, declared: Any) -> None:
+    policy = Policy(**{field: declared})
+    assert getattr(policy, field) == ("get_*", "search")
+    hash(policy)
+    if field == "known":
+        assert [policy.exists(name) for name in ("get_rate", "search", "pay")] == [True, True, False]
+    else:
+        assert [policy.effect(name) for name in ("get_rate", "search", "pay")] == [field, field, "non_idempotent"]
+
+
+@pytest.mark.parametrize("field", ["read_only", "idempotent", "known"])
+@pytest.mark.parametrize("declared", [None, 3, b"get_*", (b"get_*",), ["get_*", None], {"get_*": True}, object()], ids=repr)
+def test_what_is_no_globs_is_refused_by_name(field: str, declared: Any) -> None:
+    with pytest.raises(TypeError, match=f"^{field} must be .*{field}="):
+        Policy(**{field: declared})
+
+
+@given(text())
+def test_text_declares_what_the_variable_would(declared: str) -> None:
+    found = Settings.from_environ({"GENAI_PROCESSOR_READ_ONLY_TOOLS": declared}).read_only_tools
+    assert Policy(read_only=declared).read_only == found  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

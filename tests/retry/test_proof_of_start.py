@@ -77,9 +77,19 @@ def test_mcp_transport_is_not_the_bodys_doing() -> None:
 
 def test_two_views_of_a_call_are_no_nested_calls() -> None:
     """Else every call that a framework sends to a server would count as one that began."""
+    call = failed_tool()
+    mcp = {"mcp.method.name": "tools/call"}
+    refused = "fastmcp.exceptions.ValidationError"
+    served = tool(scope="fastmcp", kind=SpanKind.SERVER, parent=call, attributes=mcp, raised=refused)
+    assert verdict(call, served) == (NEVER, "malformed_arguments")
+    outer = rejected()
+    assert verdict(outer, rejected(parent=outer)) == (NEVER, "malformed_arguments"), "two instrumentations"
+
+
+def test_what_a_framework_says_is_no_proof_where_a_request_went_out() -> None:
     call = rejected()
     served = tool(scope="mcp-python-sdk", kind=SpanKind.SERVER, parent=call, attributes={"mcp.method.name": "tools/call"})
-    assert verdict(call, served) == (NEVER, "malformed_arguments")
+    assert verdict(call, served)[0].startswith("quarantined")
 
 
 def test_something_outside_before_a_pause_is_an_effect_before_it() -> None:

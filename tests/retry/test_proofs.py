@@ -104,10 +104,45 @@ def test_broken_json_where_the_runtime_rejects_it() -> None:
     assert judge(call) == (NEVER, "malformed_arguments")
 
 
-def test_broken_json_in_a_runtime_that_nobody_knows_needs_the_parsers_own_error() -> None:
-    assert judge(failed_tool(args=BROKEN, error="json.decoder.JSONDecodeError")) == (NEVER, "malformed_arguments")
-    for error in ("ValueError", "TypeError", "RuntimeError"):
-        assert judge(failed_tool(args=BROKEN, error=error))[0] == "quarantined_unknown"
+@pytest.mark.parametrize(
+    "error",
+    [
+        "requests.exceptions.JSONDecodeError",
+        "json.decoder.JSONDecodeError",  # httpx raises it on the provider's answer
+        "JSONDecodeError",
+        "ValueError",
+        PYDANTIC,
+    ],
+)
+@pytest.mark.parametrize("scope", ["app", "opentelemetry.instrumentation.genai.new", "openinference.instrumentation.new"])
+def test_broken_json_in_a_runtime_that_nobody_knows_proves_nothing(error: str, scope: str) -> None:
+    assert judge(failed_tool(args=BROKEN, scope=scope, error=error))[0] == "quarantined_unknown"
+    assert judge(failed_tool(args=MISSING, scope=scope, error=error))[0] == "quarantined_unknown"
+
+
+@pytest.mark.parametrize("error", ["stripe.ValidationError", "marshmallow.exceptions.ValidationError", "app.Exception"])
+def test_a_type_of_another_module_is_not_the_runtimes(error: str) -> None:
+    own = {"gen_ai.tool.json_schema": json.dumps(SCHEMA)}
+    call = failed_tool(scope=LANGCHAIN, id=ID, args=MISSING, error=error, attributes=own)
+    assert verdict(call)[0] == "quarantined_unknown"
+    for known in (PYDANTIC, "ValidationError"):
+        again = call._replace(attributes={**call.attributes, "error.type": known})
+        assert verdict(again) == (NEVER, "malformed_arguments")
+
+
+def test_a_type_that_proves_something_only_with_nothing_below_needs_everything_below() -> None:
+    call = failed_tool(scope=AGENTS, id=ID, args=ARGS, raised="agents.exceptions.ModelBehaviorError", error=None)
+    assert verdict(call) == (NEVER, "rejected_before_execution")
+    assert verdict(call, partial=True)[0].startswith("quarantined")
+    stage = {"pydantic_ai.tool.failure_stage": "validation"}
+    says_so = failed_tool(scope="pydantic-ai", id=ID, args=ARGS, error=PYDANTIC, attributes=stage)
+    assert verdict(says_so, partial=True) == (NEVER, "malformed_arguments")
+
+
+def test_a_dropped_event_may_have_been_the_error_that_counts() -> None:
+    call = failed_tool(scope=AGENTS, args=BROKEN, error="_OTHER")
+    assert judge(call) == (NEVER, "malformed_arguments")
+    assert judge(call._replace(dropped_events=1))[0] == "quarantined_unknown"
 
 
 @pytest.mark.parametrize(
@@ -185,7 +220,7 @@ def test_what_parses_was_not_cut_however_long() -> None:
 
 def test_arguments_that_only_the_proposal_shows_count_too() -> None:
     turn = chat((ID, "create_refund", BROKEN))
-    call = failed_tool(id=ID, error="json.decoder.JSONDecodeError")
+    call = failed_tool(scope=AGENTS, id=ID, error="_OTHER")
     assert verdict(call, turn, length_limit=None) == (NEVER, "malformed_arguments")
 
 

@@ -107,3 +107,58 @@ def test_a_server_without_its_framework_is_a_call_of_its_own() -> None:
     server = tool(kind=SpanKind.SERVER, scope=SDK, attributes=CALLS, error="tool_error")
     assert len(Read([server]).rows) == 1
     assert verdict(server) == ("quarantined_unknown", "arguments_withheld")
+
+
+NOT_FOUND, REFUSED = "fastmcp.exceptions.NotFoundError", "fastmcp.exceptions.ValidationError"
+
+
+def attempts(*raised: str | None, clients: bool = True, unserved: int = 0) -> tuple[Span, list[Span]]:
+    """One call of a framework, which its session sent several times; what each server's span says of it."""
+    call = failed_tool(id=ID, args=ARGS, at=(10, 90))
+    others: list[Span] = []
+    for error in raised:
+        above = call
+        if clients:
+            above = span("send", parent=call, kind=SpanKind.CLIENT, scope=SDK, attributes=CALLS, error="tool_error")
+            others.append(above)
+        error_type = {} if error is None else {"raised": error}
+        served = span("tools/call", parent=above, kind=SpanKind.SERVER, scope="fastmcp", attributes=CALLS, **error_type)
+        others.append(served)
+    lost = {"kind": SpanKind.CLIENT, "scope": SDK, "attributes": CALLS, "error": "TimeoutError"}
+    return call, [*others, *(span("send", parent=call, **lost) for _ in range(unserved))]
+
+
+@pytest.mark.parametrize("clients", [True, False])
+@pytest.mark.parametrize(("error", "reason"), [(NOT_FOUND, "unknown_tool"), (REFUSED, "malformed_arguments")])
+def test_every_request_must_have_been_refused(clients: bool, error: str, reason: str) -> None:
+    for raised in ((error,), (error, error)):
+        call, others = attempts(*raised, clients=clients)
+        assert verdict(call, *others) == (NEVER, reason)
+    for first in ("TimeoutError", None):
+        for raised in ((first, error), (error, first)):
+            call, others = attempts(*raised, clients=clients)
+            assert verdict(call, *others)[0].startswith("quarantined"), raised
+    call, others = attempts(error, clients=clients, unserved=1)
+    assert verdict(call, *others)[0].startswith("quarantined"), "nobody saw what became of the other request"
+
+
+def test_two_answers_to_one_request_must_both_refuse_it() -> None:
+    call, (sent_once, served) = attempts(NOT_FOUND)
+    timed_out = served._replace(span_id="f" * 16, events=(), attributes={**CALLS, "error.type": "TimeoutError"})
+    assert verdict(call, sent_once, served) == (NEVER, "unknown_tool")
+    assert verdict(call, sent_once, served, timed_out)[0].startswith("quarantined")
+
+
+def test_arguments_that_one_server_rejected_another_may_have_taken() -> None:
+    refused = {"raised": "ValidationError", "scope": OPENLLMETRY, "kind": SpanKind.SERVER}
+    served = {
+        "traceloop.span.kind": "tool",
+        "traceloop.entity.name": "create_refund",
+        "traceloop.workflow.name": "server.mcp",
+        "traceloop.entity.input": json.dumps({"tool_name": "create_refund", "arguments": json.loads(MISSING)}),
+    }
+    call = failed_tool(attributes={"gen_ai.tool.json_schema": json.dumps(SCHEMA)})
+    one = span("create_refund.tool", parent=call, attributes=served, **refused)
+    two = span("create_refund.tool", parent=call, attributes=served, **{**refused, "raised": "TimeoutError"})
+    assert verdict(call, one) == (NEVER, "malformed_arguments")
+    assert verdict(call, one, two)[0].startswith("quarantined")

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from support.spans import Read
+from support.spans import Read, read
 
 from genai_processor.retry.policy import Policy
 from genai_processor.retry.verdict import Verdict
 from genai_processor.spans.otlp import read_spans
-from genai_processor.spans.read import read
 from genai_processor.spans.records import Event, Span, ToolCall
 
 DATA = Path(__file__).parents[1] / "data"

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from genai_processor.ledger import is_index_like
 from genai_processor.spans import values
 
 anything = st.none() | st.text() | st.binary() | st.booleans() | st.integers() | st.floats() | st.lists(st.integers())
@@ -120,3 +123,65 @@ def test_only_literals_are_read_as_python(text: str) -> None:
 
 def test_a_python_rendering_is_read() -> None:
     assert values.literal("{'a': None, 'b': (1, 2)}") == {"a": None, "b": (1, 2)}
+
+
+@pytest.mark.parametrize("text", ["[" + "0," * 40_000 + "]", "[" * 300 + "]" * 300, "(" * 30_000, "-" * 30_000])
+def test_a_literal_costs_little_whatever_the_text(text: str) -> None:
+    begin = time.perf_counter()
+    values.literal(text)
+    assert time.perf_counter() - begin < 0.5
+    assert len(text) <= 65_536 or values.literal(text) is None
+
+
+@pytest.mark.parametrize(
+    "call_id",
+    [
+        *("call_0", "call_12", "0", "7", "tool-call-3", "c1", "call_1_2", "functions_1", "functions.refund:0", "toolu_9"),
+        *("idx7", "refund_2", "call_refund_0", "Call 3", "functions.another-tool:12"),
+    ],
+)
+def test_an_id_that_counts_calls(call_id: str) -> None:
+    assert values.index_like(call_id, "refund")
+    assert is_index_like(call_id, "refund"), "a ledger asks the same"
+
+
+@pytest.mark.parametrize(
+    "call_id",
+    ["call_Xk29LmQ8vTz4", "toolu_01AbCdEfGh", "12345", "call_", "abc", "c1" * 20, "é1", "٣", "", "call_AbCdEf7"],
+)
+def test_an_id_that_names_one_call(call_id: str) -> None:
+    assert not values.index_like(call_id, "refund")
+    assert not values.index_like(call_id)
+
+
+@given(
+    st.lists(st.sampled_from(["call", "tool", "Functions", "idx", "_", "-", ".", ":", "1", "12", "refund"]), max_size=6),
+    st.integers(0, 9999),
+)
+def test_counting_words_before_a_number_count(parts: list[str], number: int) -> None:
+    call_id = "".join(part for part in parts if part != "refund") + "_" + str(number)
+    within = len(call_id) <= 32 and all(len(digits) <= 4 for digits in re.findall("[0-9]+", call_id))
+    words = {word.lower() for word in re.findall("[A-Za-z]+", call_id)}
+    if words <= {"call", "tool", "functions", "idx"}:
+        assert values.index_like(call_id) == within
+    assert values.index_like(call_id + "x9y8") is False
+
+
+@given(st.text("calfuntiosx_.:#- 0123456789٣²é", max_size=60), st.sampled_from([None, "", "call", "refund", "1", "x3"]))
+def test_whatever_ends_in_no_digit_or_is_long_counts_nothing(call_id: str, tool: str | None) -> None:
+    if values.index_like(call_id, tool):
+        assert call_id[-1] in "0123456789"
+        assert len(call_id) <= 80 + len(tool or "")
+
+
+def test_no_pattern_of_ids_repeats_what_repeats() -> None:
+    for pattern in (values._KIMI, values._COUNTING_PART):
+        assert not re.search(r"[+*}]\)?[+*{]", pattern.pattern)
+
+
+@pytest.mark.parametrize("text", ["a" * 23 + "!", "call" * 5_000 + "!", "functions." + "a-" * 50_000, "1_" * 50_000])
+def test_how_long_it_takes_to_tell_does_not_explode(text: str) -> None:
+    begin = time.perf_counter()
+    for _ in range(100):
+        values.index_like(text, "refund")
+    assert time.perf_counter() - begin < 0.2

@@ -12,7 +12,8 @@ from genai_processor.retry.findings import DuplicateGroup, UnobservedCall
 from genai_processor.retry.policy import Policy
 from genai_processor.retry.survey import Survey, SurveyedCall
 from genai_processor.retry.trace import Trace
-from genai_processor.spans.records import Event, Link, Span, SpanKind, StatusCode
+from genai_processor.spans.read import operation_of, read_tool
+from genai_processor.spans.records import Event, Inference, Link, Operation, Span, SpanKind, StatusCode, ToolCall
 
 TRACE = f"{1:032x}"
 ID = "call_Xk29LmQ8vTz4"
@@ -43,6 +44,7 @@ def span(
     events: Iterable[Event] = (),
     links: Iterable[Link] = (),
     dropped: int = 0,
+    dropped_events: int = 0,
     resource: object = "r",
 ) -> Span:
     """Any span. `error` is `error.type`, `raised` an exception event; both make it ERROR unless `failed` is False."""
@@ -65,6 +67,7 @@ def span(
         events=(*exceptions, *events),
         links=tuple(links),
         dropped_attributes=dropped,
+        dropped_events=dropped_events,
         resource=resource,
     )
 
@@ -124,6 +127,14 @@ def agent(*, attributes: Mapping[str, Any] | None = None, **more: Any) -> Span:
     """An agent that stands around turns and calls."""
     found = {"gen_ai.operation.name": "invoke_agent", **(attributes or {})}
     return span("invoke_agent a", **{"at": (0, 100), **more}, attributes=found)
+
+
+def read(one: Span) -> ToolCall | Inference | Operation:
+    """What a span says: a `ToolCall`, an `Inference`, or the operation of a span that is neither."""
+    operation, dialect = operation_of(one)
+    if dialect is not None and operation is Operation.TOOL:
+        return read_tool(one, dialect)
+    return Inference(one, dialect) if dialect is not None and operation is Operation.INFERENCE else operation
 
 
 class Read:

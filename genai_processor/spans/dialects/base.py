@@ -9,7 +9,7 @@ from typing import Any
 
 from genai_processor.spans.records import NotStarted, Operation, Span, View
 from genai_processor.spans.runtimes import NO_ROW, Runtime
-from genai_processor.spans.values import quick_loads
+from genai_processor.spans.values import quick_loads, says_failed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,6 +91,11 @@ def status_ok(span: Span, call_id: str | None, arguments: Any, result: Any) -> b
     return span.status == 1
 
 
+def rendered_unless_json(span: Span, key: str, value: Any) -> tuple[Any, bool]:
+    """`input.value` is the arguments only where its MIME type says JSON (docs/verdict.md)."""
+    return value, key == "input.value" and span.attributes.get("input.mime_type") != "application/json"
+
+
 def after(prefix: str, suffix: str = "") -> Callable[[Span, str | None], str | None]:
     """A `tool_name` that takes the name from the span's name, between a prefix and a suffix."""
 
@@ -110,7 +115,10 @@ def looks_failed(result: Any) -> str | None:
     if isinstance(result, str):
         if result[:1] not in ("{", "[") or "rror" not in result:
             return None
-        result = quick_loads(result)
+        parsed = quick_loads(result)
+        if parsed is None and says_failed(result):
+            return "result says is_error"
+        result = parsed
     for node in _layers(result):
         if node.get("isError") is True or node.get("is_error") is True:
             return "result says is_error"

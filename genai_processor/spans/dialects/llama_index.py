@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from genai_processor.spans import runtimes
-from genai_processor.spans.dialects.base import looks_failed, result_if_arguments
+from genai_processor.spans.dialects.base import looks_failed, rendered_unless_json, result_if_arguments
 from genai_processor.spans.dialects.conventions import CONVENTIONS
-from genai_processor.spans.dialects.openinference import OPENINFERENCE, rendered_unless_json
+from genai_processor.spans.dialects.openinference import OPENINFERENCE
 from genai_processor.spans.dialects.openllmetry import OPENLLMETRY
 from genai_processor.spans.records import Operation, Span
 from genai_processor.spans.values import loads, quick_loads, text

@@ -23,7 +23,7 @@ def _exception(span: Span, name: str) -> bool:
 
 
 def _fastmcp_rejected(span: Span) -> NotStarted | None:
-    """Types that fastmcp 4 owns and its server raises before the body only (VERDICT, section 2, rule 4)."""
+    """Types that fastmcp 4 owns and its server raises before the body only (docs/verdict.md)."""
     if span.kind != 2:
         return None
     if _exception(span, "fastmcp.exceptions.ValidationError"):

@@ -55,7 +55,7 @@ def _rejected_by_sdk(span: Span) -> NotStarted | None:
     """`ModelBehaviorError` is the SDK's own, raised before the body; a nested call on the trace outranks it."""
     for event in span.events:
         if event.attributes.get("exception.type") == "agents.exceptions.ModelBehaviorError":
-            return NotStarted("rejected_before_execution", "agents.exceptions.ModelBehaviorError")
+            return NotStarted("rejected_before_execution", "agents.exceptions.ModelBehaviorError", True)
     return None
 
 

@@ -9,14 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from genai_processor.spans.dialects.base import Dialect
+from genai_processor.spans.dialects.base import Dialect, rendered_unless_json
 from genai_processor.spans.records import Span
 from genai_processor.spans.values import quick_loads
-
-
-def rendered_unless_json(span: Span, key: str, value: Any) -> tuple[Any, bool]:
-    """`input.value` is the arguments only where its MIME type says JSON (VERDICT, section 4)."""
-    return value, key == "input.value" and span.attributes.get("input.mime_type") != "application/json"
 
 
 def output_recorded(span: Span, call_id: str | None, arguments: Any, result: Any) -> bool:

@@ -7,8 +7,9 @@ import dataclasses
 from typing import Any
 
 from genai_processor.spans import runtimes
+from genai_processor.spans.dialects.base import rendered_unless_json
 from genai_processor.spans.dialects.conventions import CONVENTIONS
-from genai_processor.spans.dialects.openinference import OPENINFERENCE, rendered_unless_json
+from genai_processor.spans.dialects.openinference import OPENINFERENCE
 from genai_processor.spans.records import Span
 from genai_processor.spans.values import loads
 

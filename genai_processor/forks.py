@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a fork does to this package: one registration with the interpreter, and weak references to whom it concerns.
+
+A child has only the thread that forked. A lock that another thread held would never be released there, and what that
+thread was changing would stay half changed. So a fork waits until nobody is inside a critical section, and in the child
+every lock is made anew; whoever has more to renew there says so.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Final, Protocol
+
+
+class Locked(Protocol):
+    """Something that guards its state with a lock called `_lock`."""
+
+    _lock: threading.RLock
+
+
+def guard_with_lock(owner: Locked) -> None:
+    """Give an object a lock for which forks wait, and a new one in every forked child.
+
+    Re-entrant, because the collector can end a span inside a critical section, on the same thread. A bare `RLock`,
+    because one in a wrapper costs more than the work that it guards. Never hold it over I/O, nor over a fork.
+    """
+    owner._lock = threading.RLock()
+    key = next(_numbers)
+    _owners[key] = weakref.ref(owner, lambda _: _owners.pop(key, None))
+
+
+def call_in_child(method: Callable[[], None]) -> None:
+    """Have a bound method called in every forked child, for as long as its object lives."""
+    key = next(_numbers)
+    _methods[key] = weakref.WeakMethod(method, lambda _: _methods.pop(key, None))
+
+
+# Dictionaries that are changed and copied by single operations: a lock of their own could be wanted by a thread that is
+# inside one of those for which the fork waits.
+_numbers: Final = itertools.count()
+_owners: Final[dict[int, weakref.ref[Locked]]] = {}
+_methods: Final[dict[int, weakref.WeakMethod[Callable[[], None]]]] = {}
+
+_forking = threading.RLock()  # one fork at a time: two could wait for each other
+_held: Final[list[threading.RLock]] = []
+
+
+def _locks() -> list[threading.RLock]:
+    return [owner._lock for found in list(_owners.values()) if (owner := found()) is not None]
+
+
+def _before_fork() -> None:
+    """Hold every lock. They nest in an order of which nothing is known here, so none is waited for while one is held."""
+    _forking.acquire()
+    while (busy := _hold(_locks())) is not None:
+        _let_go()
+        busy.acquire()
+        busy.release()
+
+
+def _hold(locks: list[threading.RLock]) -> threading.RLock | None:
+    """Take all locks that are free, up to the first that is not, which is returned."""
+    for lock in locks:
+        if not lock.acquire(blocking=False):
+            return lock
+        _held.append(lock)
+    return None
+
+
+def _let_go() -> None:
+    while _held:
+        _held.pop().release()
+
+
+def _after_fork_in_parent() -> None:
+    _let_go()
+    _forking.release()
+
+
+def _after_fork_in_child() -> None:
+    global _forking
+    _held.clear()
+    for found in list(_owners.values()):
+        if (owner := found()) is not None:
+            owner._lock = threading.RLock()
+    _forking = threading.RLock()
+    for known in list(_methods.values()):
+        if (method := known()) is not None:
+            method()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

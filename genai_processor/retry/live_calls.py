@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The calls that a process has seen, and the verdict on one more: whether it came back, and whether it repeats another."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Final
+
+from genai_processor.forks import guard_with_lock
+from genai_processor.retry.assess import Assessor
+from genai_processor.retry.assessed import AssessedCall
+from genai_processor.retry.came_back import CameBack, Rendered
+from genai_processor.retry.duplicates import Repetition, repetition
+from genai_processor.retry.glance import Glance
+from genai_processor.retry.history import Execution as Recorded
+from genai_processor.retry.history import History
+from genai_processor.retry.holding import HeldArguments
+from genai_processor.retry.judgement import Judgement
+from genai_processor.retry.nodes import Node
+from genai_processor.retry.open_traces import Limits, OpenTrace, OpenTraces
+from genai_processor.retry.policy import Policy
+from genai_processor.retry.seen import SeenNames
+from genai_processor.retry.trace import Trace
+from genai_processor.retry.verdict import CallIdSource, Effect, Ended, Execution, Reason, RetryVerdict, Verdict
+from genai_processor.spans.arguments import Arguments, ArgumentsState
+from genai_processor.spans.read import conversation_of
+
+_LARGE: Final = 1_024  # characters of arguments from which on a reference to them is counted
+# Reading a member of an enum class costs more than reading a global, and this happens on every call that comes back.
+_NO_RETRY_NEEDED: Final = RetryVerdict.NO_RETRY_NEEDED
+_SUCCEEDED: Final = Reason.SUCCEEDED
+_WITHHELD: Final = ArgumentsState.WITHHELD
+_UNKNOWN: Final = Execution.UNKNOWN
+_READ_ONLY: Final = Effect.READ_ONLY
+_NO_ID: Final = CallIdSource.NONE
+_SPAN_ID: Final = CallIdSource.SPAN
+
+
+class LiveCalls:
+    """Judges calls, and remembers them for the next. In memory, bounded, thread-safe.
+
+    Args:
+        policy: What the user declared of tools.
+        limits: How much is kept.
+        length_limit: The SDK's attribute value length limit where a span does not carry its own; 0 for none.
+        traces: The turns of the traces that are still running.
+    """
+
+    _lock: threading.RLock
+
+    def __init__(self, policy: Policy, limits: Limits, length_limit: int, traces: OpenTraces) -> None:
+        guard_with_lock(self)
+        self._policy = policy
+        self._length_limit = length_limit
+        self._traces = traces
+        # A scope that was forgotten and comes back makes its ids unstable, which matters for idempotent tools only.
+        evicted = SeenNames() if policy.idempotent else None
+        self._history = History(scopes=limits.max_calls, executions=limits.max_calls, evicted=evicted)
+        self._held = HeldArguments(limits.max_bytes // 2)
+
+    # -- calls that came back --------------------------------------------------------------------------------------
+
+    def glanced(self, seen: Glance, span: Any, attributes: Any) -> Judgement:
+        """Judge a call that a glance has shown to have come back."""
+        context = span._context
+        trace = self._traces.get(context.trace_id)
+        trace_id = f"{context.trace_id:032x}"
+        execution = CameBack(
+            context.span_id,
+            trace_id,
+            seen.tool,
+            seen.call_id,
+            span._start_time,
+            span._end_time,
+            seen.arguments,
+            trace,
+            self._traces,
+            self._limit_of(attributes),
+        )
+        scope = seen.conversation or (trace is not None and trace.conversation) or trace_id
+        return self._came_back(execution, context, span._name, scope, seen.from_cache, ())
+
+    def well(self, node: Node, readable: Any, trace: OpenTrace | None) -> Judgement:
+        """Judge a call all of whose views came back, after a full reading."""
+        assert node.call is not None
+        call, context = node.call, readable._context
+        recorded = next((v.call for v in node.views() if v.call is not None and v.call.arguments is not None), call)
+        raw = recorded.arguments
+        execution = CameBack(
+            context.span_id if context is not None else 0,
+            call.span.trace_id,
+            call.tool,
+            call.call_id,
+            call.span.start_ns,
+            call.span.end_ns,
+            Rendered(raw) if recorded.arguments_rendered and isinstance(raw, str) else raw,
+            trace,
+            self._traces,
+            self._limit_of(readable._attributes),
+        )
+        no_effect = call.tool in call.dialect.framework_tools or call.span.attributes.get("crewai.tool.from_cache") is True
+        return self._came_back(execution, context, call.span.name, _scope_of(node, trace), no_effect, _inner(node))
+
+    def _came_back(
+        self, execution: CameBack, context: Any, name: str, scope: str, no_effect: bool, views: tuple[int, ...]
+    ) -> Judgement:
+        """The verdict on a call that came back, and whether it repeats another."""
+        tool, call_id = execution.tool, execution.call_id
+        effect = self._policy.effect(tool)
+        source = _NO_ID if call_id is None else _SPAN_ID
+        verdict = Verdict(_NO_RETRY_NEEDED, _SUCCEEDED, (), tool, call_id, source, _WITHHELD, _UNKNOWN, effect)
+        trace_id, span_id = (context.trace_id, context.span_id) if context is not None else (0, 0)
+        found = None
+        if execution.trace is not None and tool is not None:
+            execution.trace.came_back(tool)
+        alone = no_effect or effect is _READ_ONLY or (not views and self._history.is_first(scope, execution))
+        if not alone:
+            if self._history.knows(scope, tool):
+                _ = execution.digest  # which is going to be compared: parsed here, not while others wait for the lock
+            with self._lock:
+                found = self._repetition(execution, effect, scope, views)
+        if execution.held > _LARGE:
+            with self._lock:
+                self._held.add(execution)
+        judgement = Judgement(trace_id, span_id, name, call_id is not None, verdict, scope, True)
+        if alone and not views:
+            return judgement
+        return _with_repetition(judgement, found)._replace(action=execution.known_digest, views=views)
+
+    # -- calls that did not ----------------------------------------------------------------------------------------
+
+    def failed(self, node: Node, readable: Any, trace: OpenTrace, partial: bool) -> Judgement:
+        """Judge a call that did not plainly come back: everything that bears on it is looked into."""
+        assert node.call is not None
+        nodes = [*self._traces.nodes(trace), node]
+        assessor = Assessor(
+            Trace.of(nodes, length_limit=self._limit_of(readable._attributes), partial=partial),
+            self._policy,
+            enclosing=False,
+            scope=_scope_of(node, trace),
+            declared=self._history.schemas,
+            means_otherwise=self._means_otherwise,
+            exist=trace.well or (),
+        )
+        assessed = assessor.assess(node)
+        found = self._repeated(assessed)
+        context = readable._context
+        judgement = Judgement(
+            context.trace_id if context is not None else 0,
+            context.span_id if context is not None else 0,
+            node.span.name,
+            node.call.call_id is not None,
+            assessed.verdict,
+            assessed.scope,
+            not assessed.facts.call_id_unstable,
+            assessed.digest,
+            views=_inner(node),
+            inner=True,
+        )
+        if found is not None and not found.suspected:
+            judgement = judgement._replace(rebilled_tokens=assessed.turn_tokens)
+        return _with_repetition(judgement, found)
+
+    def _means_otherwise(self, scope: str, call_id: str, tool: str | None, arguments: Arguments) -> bool:
+        with self._lock:
+            return self._history.means_otherwise(scope, call_id, tool, arguments)
+
+    def _repeated(self, assessed: AssessedCall) -> Repetition | None:
+        facts, record = assessed.facts, assessed.node.call
+        if facts.execution is Execution.NOT_STARTED or record is None or facts.tool in record.dialect.framework_tools:
+            return None
+        uncertain = facts.ended in (Ended.FAILED, Ended.UNKNOWN) or assessed.verdict.quarantined
+        execution = assessed.execution(uncertain)
+        with self._lock:
+            return self._repetition(execution, facts.effect, assessed.scope, _inner(assessed.node))
+
+    def _repetition(self, execution: Recorded, effect: Effect, name: str, views: tuple[int, ...]) -> Repetition | None:
+        """Whether an execution repeats another; what inner spans of the same call told of it does not count."""
+        scope = self._history.scope(name)
+        if views:
+            scope.withdraw(execution, {f"{view:016x}" for view in views})
+        found = repetition(execution, effect, scope)
+        self._history.weigh(name)
+        return found
+
+    def _limit_of(self, attributes: Any) -> int:
+        """The length limit that a span was recorded under; 0 if it had none."""
+        return getattr(attributes, "max_value_len", None) or self._length_limit
+
+
+def _with_repetition(judgement: Judgement, found: Repetition | None) -> Judgement:
+    if found is None:
+        return judgement
+    first = None if found.suspected else found.first
+    return judgement._replace(duplicate_of=first, attempt=found.attempt, suspected=found.suspected)
+
+
+def _inner(node: Node) -> tuple[int, ...]:
+    return tuple(int(view.span.span_id, 16) for view in node.views()[1:]) if node.inner else ()
+
+
+def _scope_of(node: Node, trace: OpenTrace | None) -> str:
+    """The conversation that the call names, else its trace's turns, else the trace."""
+    for view in node.views():
+        found = conversation_of(view.span, view.dialect) if view.dialect is not None else None
+        if found is not None:
+            return found
+    return (trace is not None and trace.conversation) or node.span.trace_id

@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was forgotten, lost or comes late live: absence permits nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, TraceFlags
+from support.agent_run import AgentRun
+from support.spans import ARGS, ID, SCHEMA
+
+from genai_processor.ledger import State
+from genai_processor.retry import open_traces
+from genai_processor.retry.evidence import Evidence
+from genai_processor.retry.history import Execution, History, Scope
+from genai_processor.retry.open_traces import Limits, OpenTraces
+from genai_processor.retry.verdict import Ended
+
+REJECTED = {"pydantic_ai.tool.failure_stage": "validation", "error.type": "pydantic_core.ValidationError"}
+OFFERS = {"get_rate": SCHEMA}
+UNKNOWN = ("retryable_pre_execution", "unknown_tool")
+
+
+@pytest.fixture
+def run() -> AgentRun:
+    return AgentRun()
+
+
+def rejected(run: AgentRun, **more: Any) -> Any:
+    return run.tool(scope="pydantic-ai", id=ID, args="{}", attributes=REJECTED, **more)
+
+
+def offered(run: AgentRun, *tools: str) -> None:
+    run.chat((ID, "pay", {}), offers=dict.fromkeys(tools, SCHEMA))
+
+
+# -- turns that were dropped -------------------------------------------------------------------------------------------
+
+
+def test_a_tool_offered_in_a_turn_that_was_dropped_may_exist(run: AgentRun) -> None:
+    with run.agent():
+        offered(run, "get_rate", "pay")
+        for _ in range(140):
+            run.chat(offers=OFFERS)
+        call = run.fail("pay", args="{}")
+    assert run.verdict(call)[0].startswith("quarantined")
+
+
+def test_a_trace_that_goes_on_after_its_root_has_lost_its_turns(run: AgentRun) -> None:
+    with run.agent() as root:
+        offered(run, "get_rate", "pay")
+        with run.agent(parent=root) as kept:
+            pass
+    late = run.begin("invoke_agent b", parent=kept, attributes={"gen_ai.operation.name": "invoke_agent"})
+    run.chat(offers=OFFERS, parent=late)
+    call = run.fail("pay", args="{}", parent=late)
+    assert run.verdict(call)[0].startswith("quarantined")
+    late.end()
+
+
+@pytest.mark.parametrize("why", ["count", "age", "bytes"])
+def test_an_open_trace_that_was_dropped_and_goes_on_is_partial(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(open_traces, "_MAX_TRACES", 5)
+    limits = Limits(max_bytes=10_000 if why == "bytes" else 10**9, max_age=60)
+    traces = OpenTraces(limits, lambda: now[0])
+    run = AgentRun()
+
+    def keep(trace_id: int, size: int = 1) -> None:
+        context = SpanContext(trace_id, trace_id, False, TraceFlags(1))
+        span = run.begin("chat", parent=NonRecordingSpan(context))
+        traces.keep(span, {"gen_ai.input.messages": "x" * size})
+
+    keep(1)
+    first = traces.get(1)
+    assert first is not None and not first.partial
+    if why == "age":
+        now[0] = 61.0
+        keep(2)
+    elif why == "bytes":
+        keep(2, 6_000)
+    else:
+        for trace_id in range(2, 7):
+            keep(trace_id)
+    assert traces.get(1) is None and first.partial and not first.spans
+    keep(1)
+    again = traces.get(1)
+    assert again is not None and again.partial
+    assert not any(held.partial for key in range(2, 9) if (held := traces.get(key)) is not None and key != 1)
+
+
+def beyond(trace_id: int) -> Span:
+    """A span in another process."""
+    return NonRecordingSpan(SpanContext(trace_id, 7, True, TraceFlags(1)))
+
+
+def test_a_trace_that_came_in_is_closed_when_it_leaves(run: AgentRun) -> None:
+    witness: Any = run.processor._stamper._judge  # type: ignore[attr-defined]
+    for trace_id in range(1, 20):
+        with run.agent(parent=beyond(trace_id)):
+            offered(run, "get_rate")
+    assert not witness._traces._traces and not witness._traces._entered
+
+
+def test_one_part_of_a_trace_that_leaves_does_not_close_another(run: AgentRun) -> None:
+    first = run.begin("invoke_agent a", parent=beyond(3), attributes={"gen_ai.operation.name": "invoke_agent"})
+    run.chat((ID, "pay", {}), offers=OFFERS, parent=first)
+    with run.agent(parent=beyond(3)):
+        pass
+    call = run.fail("pay", id=ID, args="{}", parent=first)
+    assert run.verdict(call) == UNKNOWN, "its turn is still known"
+    first.end()
+
+
+def test_closed_traces_are_let_go(run: AgentRun) -> None:
+    kept = []
+    for _ in range(50):
+        with run.agent():
+            turn = run.chat((ID, "pay", {}), offers=OFFERS)
+            kept.append(weakref.ref(turn))
+            run.succeed("pay", id=ID, args="{}")
+        del turn
+    run.exporter.clear()
+    gc.collect()
+    assert not any(ref() is not None for ref in kept)
+
+
+# -- spans that could not be read --------------------------------------------------------------------------------------
+
+
+def test_a_span_that_cannot_be_judged_is_quarantined(run: AgentRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    witness: Any = run.processor._stamper._judge  # type: ignore[attr-defined]
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    with rejected(run) as outer:
+        monkeypatch.setattr(witness, "_read", broken)
+        inner = run.fail("pay", id="call_Third9Kd1", args=ARGS)
+        monkeypatch.undo()
+    assert run.verdict(inner)[0] == "quarantined_unknown"
+    assert run.tags(inner)["evidence"] == ("the span could not be read",)
+    assert run.entry(inner).state is State.QUARANTINED
+    assert run.verdict(outer)[0] == "quarantined", "something ran below it of which nothing is known"
+
+
+# -- what ends late ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["well", "failed"])
+def test_a_call_that_ends_after_the_one_above_it_belies_that_one(run: AgentRun, end: str) -> None:
+    with rejected(run) as call:
+        pass
+    late = run.succeed if end == "well" else run.fail
+    nested = late("charge", id="call_Third9Kd1", args=ARGS, parent=call)
+    assert run.entry(call).state is State.QUARANTINED
+    assert run.tags(nested)["verdict"] == "quarantined", "nobody waited for it any more"
+    assert [event["genai.retry.late"] for event in run.events()].count(True) == 1
+
+
+def test_a_late_call_that_never_started_itself_belies_nothing(run: AgentRun) -> None:
+    with rejected(run) as call:
+        pass
+    with run.tool("charge", scope="pydantic-ai", id="call_Third9Kd1", args="{}", attributes=REJECTED, parent=call):
+        pass
+    assert run.entry(call).state is State.NOT_STARTED
+
+
+@pytest.mark.parametrize("through", ["a server", "nothing"])
+def test_a_context_that_went_through_a_carrier_of_this_process_still_leads_to_its_parent(
+    run: AgentRun, through: str
+) -> None:
+    """An MCP server or a web application in memory: the API calls the parent remote."""
+    with rejected(run) as call:
+        context = call.get_span_context()
+        carried = NonRecordingSpan(SpanContext(context.trace_id, context.span_id, True, context.trace_flags))
+        if through == "a server":
+            with run.span("handle", kind=SpanKind.SERVER, parent=carried):
+                run.begin("POST", kind=SpanKind.CLIENT).end()
+        else:
+            run.begin("POST", kind=SpanKind.CLIENT, parent=carried).end()
+    assert run.verdict(call)[0] == "quarantined"
+
+
+def test_a_call_that_ends_after_what_ran_it_did_not_plainly_come_back(run: AgentRun) -> None:
+    agent = run.begin("invoke_agent a", attributes={"gen_ai.operation.name": "invoke_agent"})
+    with run.tool(id=ID, args=ARGS, parent=agent) as call:
+        agent.end()
+    assert run.verdict(call) == ("quarantined", "commitment_marker")
+    assert "ended after its parent" in run.tags(call)["evidence"]
+
+
+def test_a_parent_that_ends_while_its_child_does_finds_it_open_or_told(run: AgentRun) -> None:
+    """The parent may end between any two steps of its child's end."""
+
+    class Steps(dict[int, Any]):
+        """A table before whose every change the parent's view is taken."""
+
+        check: Callable[[], None] | None = None
+
+        def pop(self, *args: Any) -> Any:
+            if self.check is not None:
+                self.check()
+            return super().pop(*args)
+
+        def setdefault(self, *args: Any) -> Any:
+            if self.check is not None:
+                self.check()
+            return super().setdefault(*args)
+
+    evidence = Evidence()
+    seen = []
+    tool = run.begin("execute_tool pay")
+    evidence.started(tool, True)
+    child = run.begin("POST", kind=SpanKind.CLIENT, parent=tool)
+    evidence.started(child, False)
+    own = tool.get_span_context().span_id
+
+    def check() -> None:
+        seen.append(bool(evidence._open.get(own) or evidence._below.get(own)))
+
+    evidence._below, evidence.watched = Steps(evidence._below), Steps(evidence.watched)
+    evidence._below.check = evidence.watched.check = check
+    evidence.ended(child)
+    assert len(seen) >= 3 and all(seen)
+
+
+# -- what is being handled ---------------------------------------------------------------------------------------------
+
+
+def test_a_call_made_to_clean_up_after_a_cancellation_is_judged_by_itself(run: AgentRun) -> None:
+    try:
+        raise asyncio.CancelledError
+    except asyncio.CancelledError:
+        call = run.succeed("release", id=ID, args=ARGS, result="ok")
+    assert run.verdict(call) == ("no_retry_needed", "succeeded")
+    with pytest.raises(KeyboardInterrupt):
+        try:
+            raise asyncio.CancelledError
+        except asyncio.CancelledError:
+            with run.tool("release", id=ID, args=ARGS) as call:
+                raise KeyboardInterrupt from None
+    assert run.verdict(call)[0] == "quarantined"
+
+
+# -- a glance sees no less than the full reading -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["tool_response", "output.value"])
+def test_a_failure_in_a_result_under_another_key(run: AgentRun, key: str) -> None:
+    failed = '{"isError": true, "content": []}'
+    call = run.succeed("pay", scope="pydantic-ai", id=ID, attributes={"tool_arguments": "{}", key: failed})
+    assert run.verdict(call)[0] != "no_retry_needed"
+
+
+# -- threads -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_scope_made_while_another_thread_notes_its_first_call_keeps_both() -> None:
+    def execution(number: int) -> Execution:
+        return Execution(
+            span_id=f"{number:016x}",
+            trace_id="t",
+            tool="pay",
+            call_id=f"call_{number}aB",
+            start_ns=number,
+            end_ns=number,
+            ended=Ended.WELL,
+            uncertain=False,
+            arguments=None,
+        )
+
+    history = History()
+    first = execution(1)
+
+    class Racing(type(history._scopes)):  # type: ignore[misc]
+        def get(self, name: str, default: Any = None) -> Any:
+            found = super().get(name, default)
+            if found is None:
+                history.is_first("s", first)  # another thread, right after the look
+            return found
+
+    history._scopes = Racing()
+    scope = history.scope("s")
+    assert isinstance(scope, Scope) and scope.ids == {first.call_id: first}
