@@ -31,7 +31,8 @@ def attempts(tool: str, arguments: dict[str, object]) -> int:
     """Try up to three times, as long as that is safe."""
     for attempt in range(1, 4):
         try:
-            call_tool(tool, f"call_{tool}_{attempt}", arguments)
+            with tracer.start_as_current_span("run"):  # as agent frameworks do: what a run did stands in one trace
+                call_tool(tool, f"call_{tool}_{attempt}", arguments)
         except TimeoutError as error:
             if not is_safe_to_retry(error):
                 break

@@ -53,6 +53,10 @@ class Judge(Protocol):
         """
         ...
 
+    def passed_over(self, span: ReadableSpan) -> None:
+        """Note that a span has ended which carries a verdict already."""
+        ...
+
     def lost(self, span: ReadableSpan) -> Judgement | None:
         """Take note of a span for which `on_end` has raised; what it showed is unknown from now on.
 
@@ -119,6 +123,8 @@ class Stamper:
             # Asked by itself, the SDK's container raises and catches a KeyError for each span that has no verdict yet.
             values = getattr(attributes, "_dict", attributes)
             if (values and _VERDICT in values) or EMITTING.on:
+                if not EMITTING.on:
+                    self._judge.passed_over(span)
                 return span
             judgement = self._judge.on_end(span)
         except Exception as error:  # noqa: BLE001

@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
-from genai_processor.retry.recent import RecentRuns, chain
+from genai_processor.retry.recent import RecentRuns, chain, ended_calls
 from genai_processor.retry.verdict import Effect, Reason, RetryVerdict
 
 
 def is_safe_to_retry(error: BaseException, *, same_call_id: bool = False) -> bool:
     """Whether the run that an exception ended may be run again without doing anything twice.
 
-    Asks the verdicts that the processor gave in this process. The exception, or one that it was raised from, must have
-    ended a tool call; then *every* call of that trace counts, because whoever runs the agent again runs all of them again: a
-    call of a tool that is not read-only and that succeeded, paused, is still open, or may have committed, makes the answer
-    False.
+    Asks the verdicts that the processor gave in this process. The exception itself, or one that it was raised `from`, must
+    have ended a tool call (of a group, every member). Then *every* call of that trace counts, because whoever runs the agent
+    again runs all of them again: a call of a tool that is not read-only and that succeeded, paused, is still open, or may
+    have committed, makes the answer False.
 
     Only calls of the same trace are seen, and only those in this process. A tool span without any span above it is alone in
     its trace, so the rest of its run is unknown and the answer False: let a span stand around each run, as most agent
@@ -27,7 +27,7 @@ def is_safe_to_retry(error: BaseException, *, same_call_id: bool = False) -> boo
         False unless it is known to be safe. An exception that no known call ended is unknown. Never raises.
     """
     try:
-        verdicts = RecentRuns.of_process().verdicts(chain(error))
+        verdicts = RecentRuns.of_process().verdicts(chain(error)) if ended_calls(error) else None
     except Exception:  # noqa: BLE001 - the caller is handling an error, and must not get another instead of an answer
         return False
     if not verdicts:

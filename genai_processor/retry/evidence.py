@@ -57,7 +57,7 @@ class Evidence:
         self.watched: dict[int, tuple[int, ...]] = {}
         """Open spans in or below tool spans, each with those tool spans, outermost first."""
         self.open_tools: dict[int, Any] = {}
-        """The tool spans that are open, by span id."""
+        """The tool spans that are open, by span id. Whoever judges one takes it out, once its verdict can be found."""
         self._open: dict[int, int] = {}
         """How many spans are open below an open tool span; nothing for none."""
         self._suspects: set[int] = set()
@@ -85,7 +85,6 @@ class Evidence:
             with self._lock:
                 self._note_loss(span)
                 self.watched.clear()
-                self.open_tools.clear()
                 self._open.clear()
 
     def ended(self, span: Any, own_flags: int = -1) -> tuple[int, ...]:
@@ -139,7 +138,6 @@ class Evidence:
         if own in self._tools or len(self.watched.get(own, ())) > 1:
             return False
         self.watched.pop(own, None)
-        self.open_tools.pop(own, None)
         if self._suspects:
             self._suspects.discard(own)
         if self._open:
@@ -160,7 +158,6 @@ class Evidence:
     def _unwatch(self, own: int) -> tuple[int, ...]:
         """Count a span as ended below the tool spans that are still open; returns those that are not."""
         tools = self.watched.pop(own, ())
-        self.open_tools.pop(own, None)
         if self._suspects:
             self._suspects.discard(own)
         if not tools or tools == (own,):

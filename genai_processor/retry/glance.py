@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from genai_processor.spans.dialects import CONVENTIONS, dialect_of
 from genai_processor.spans.dialects.base import Dialect, looks_failed, result_if_arguments
+from genai_processor.spans.read import from_cache
 from genai_processor.spans.values import usable_id
 
 _ERROR: Final = 2
@@ -62,6 +63,7 @@ def glance(span: Any, attributes: Any, values: Mapping[str, Any]) -> Glance | No
     if (
         span._status._status_code._value_ == _ERROR
         or span._events
+        or getattr(span._events, "dropped", 0)
         or getattr(attributes, "dropped", 1)
         or span._end_time is None
         or tool.__class__ is not str
@@ -88,7 +90,7 @@ def glance(span: Any, attributes: Any, values: Mapping[str, Any]) -> Glance | No
             return None
         conversation = None
     call_id = usable_id(values.get("gen_ai.tool.call.id"), tool)
-    return Glance(tool, call_id, conversation, arguments, values.get("crewai.tool.from_cache") is True)
+    return Glance(tool, call_id, conversation, arguments, from_cache(values))
 
 
 @lru_cache(maxsize=256)

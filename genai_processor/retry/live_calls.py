@@ -21,9 +21,9 @@ from genai_processor.retry.open_traces import Limits, OpenTrace, OpenTraces
 from genai_processor.retry.policy import Policy
 from genai_processor.retry.seen import SeenNames
 from genai_processor.retry.trace import Trace
-from genai_processor.retry.verdict import CallIdSource, Effect, Ended, Execution, Reason, RetryVerdict, Verdict
+from genai_processor.retry.verdict import CallIdSource, Effect, Execution, Reason, RetryVerdict, Verdict
 from genai_processor.spans.arguments import Arguments, ArgumentsState
-from genai_processor.spans.read import conversation_of
+from genai_processor.spans.read import conversation_of, from_cache
 
 _LARGE: Final = 1_024  # characters of arguments from which on a reference to them is counted
 # Reading a member of an enum class costs more than reading a global, and this happens on every call that comes back.
@@ -98,7 +98,7 @@ class LiveCalls:
             self._traces,
             self._limit_of(readable._attributes),
         )
-        no_effect = call.tool in call.dialect.framework_tools or call.span.attributes.get("crewai.tool.from_cache") is True
+        no_effect = call.tool in call.dialect.framework_tools or from_cache(call.span.attributes)
         return self._came_back(execution, context, call.span.name, _scope_of(node, trace), no_effect, _inner(node))
 
     def _came_back(
@@ -166,13 +166,10 @@ class LiveCalls:
             return self._history.means_otherwise(scope, call_id, tool, arguments)
 
     def _repeated(self, assessed: AssessedCall) -> Repetition | None:
-        facts, record = assessed.facts, assessed.node.call
-        if facts.execution is Execution.NOT_STARTED or record is None or facts.tool in record.dialect.framework_tools:
+        if not assessed.may_repeat:
             return None
-        uncertain = facts.ended in (Ended.FAILED, Ended.UNKNOWN) or assessed.verdict.quarantined
-        execution = assessed.execution(uncertain)
         with self._lock:
-            return self._repetition(execution, facts.effect, assessed.scope, _inner(assessed.node))
+            return self._repetition(assessed.execution(), assessed.facts.effect, assessed.scope, _inner(assessed.node))
 
     def _repetition(self, execution: Recorded, effect: Effect, name: str, views: tuple[int, ...]) -> Repetition | None:
         """Whether an execution repeats another; what inner spans of the same call told of it does not count."""

@@ -127,7 +127,7 @@ class OpenTraces:
             return list(spans)
 
     def entered(self, trace_id: int, *, remote: bool) -> None:
-        """Note that a trace has begun, or has come in, perhaps once more: such a span's parent is elsewhere or in a carrier."""
+        """Note that a trace has begun, or has come in, perhaps once more, from another process or through a carrier."""
         if not remote:
             self._begun[trace_id] = None
             if len(self._begun) > _MAX_TRACES:

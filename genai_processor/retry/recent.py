@@ -213,6 +213,20 @@ def chain(error: BaseException) -> Iterator[BaseException]:
             stack.extend(current.exceptions)
 
 
+def ended_calls(error: BaseException, depth: int = 0) -> bool:
+    """Whether an exception has ended a call, or was raised explicitly from one that did; of a group, whether all have.
+
+    Its likes do not count, and neither does what was being handled while it was raised: that may belong to an earlier run.
+    """
+    if depth > _MAX_CHAIN:
+        return False
+    if _mark_of(error) is not None:
+        return True
+    if isinstance(error, BaseExceptionGroup):
+        return all(ended_calls(inner, depth + 1) for inner in error.exceptions)
+    return error.__cause__ is not None and ended_calls(error.__cause__, depth + 1)
+
+
 def _items(table: OrderedDict[int, dict[int, _Call]]) -> list[tuple[int, dict[int, _Call]]] | None:
     """What stands in a table to which the collector may add meanwhile; None if it does not stand still."""
     for _ in range(_ATTEMPTS):
@@ -227,8 +241,7 @@ def _found(runs: Iterable[tuple[int, dict[int, _Call]]], wanted: list[Raised]) -
     """The traces in which one of the exceptions ended a call, and those in which it may have.
 
     Returns:
-        None without a ground for an answer: a call that was ended by the very exception, or by one of the same type and
-        message of which nothing better is known. None as well if an exception bears the mark of a call that is forgotten.
+        None unless one of the exceptions bears a mark, and every mark is that of a call that is remembered.
     """
     marks = {want.mark for want in wanted if want.mark is not None}
     texts = {want.text for want in wanted if want.text is not None}
@@ -236,7 +249,6 @@ def _found(runs: Iterable[tuple[int, dict[int, _Call]]], wanted: list[Raised]) -
     unmarked = {(want.kind, want.text) for want in wanted if want.mark is None}
     found: dict[int, None] = {}
     met: set[str] = set()
-    grounds = False
     for trace_id, run in runs:
         for call in list(run.values()):
             for have in call.raised:
@@ -248,10 +260,9 @@ def _found(runs: Iterable[tuple[int, dict[int, _Call]]], wanted: list[Raised]) -
                 else:
                     same = have.text in texts
                     alike = have.text is None and have.kind in kinds
-                grounds = grounds or same
                 if same or alike:
                     found[trace_id] = None
-    return list(found) if grounds and met == marks else None
+    return list(found) if marks and met == marks else None
 
 
 _GENERIC = frozenset({"_OTHER", "Exception", "None"})

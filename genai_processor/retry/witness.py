@@ -7,6 +7,7 @@ a scan of the recorded trace may be stricter. Nothing is parsed before a failed 
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from opentelemetry.trace import get_current_span
 
 from genai_processor.forks import guard_with_lock
-from genai_processor.retry.evidence import Evidence, begins_tool_span
+from genai_processor.retry.evidence import MAX_OPEN, Evidence, begins_tool_span
 from genai_processor.retry.glance import glance
 from genai_processor.retry.holding import ServedCalls
 from genai_processor.retry.judgement import Judgement, belied, may_be_belied
@@ -117,6 +118,8 @@ class Witness:
             self._evidence.started(span, tool)
             if tool:
                 self._note_around(span, parent_context)
+                if len(self._evidence.open_tools) > MAX_OPEN:
+                    self._give_up_oldest()
         parent = span._parent
         if (parent is None or parent[2]) and span._context is not None:
             self._traces.entered(span._context[0], remote=parent is not None)
@@ -138,10 +141,20 @@ class Witness:
         if operation == "execute_tool":
             around = self._around_of(span)
             seen = self._glance(span, attributes, values) if around.harmless else None
-            return seen or self._read(span, values, around)
+            judgement = seen or self._read(span, values, around)
+            self._no_longer_open(span)
+            return judgement
         if operation.__class__ is str and operation in _INFERENCES and "openinference.span.kind" not in values:
             return self._pass_up(span, values, Below.MODEL)
-        return self._read(span, values, self._around_of(span))
+        judgement = self._read(span, values, self._around_of(span))
+        self._no_longer_open(span)
+        return judgement
+
+    def passed_over(self, span: ReadableSpan) -> None:
+        """Take note of an ended span that somebody else has judged."""
+        self._around_of(span)
+        self._evidence.ended(span, Below.NESTED)
+        self._no_longer_open(span)
 
     def lost(self, span: ReadableSpan) -> Judgement | None:
         """Take note of a span that `on_end` could not judge: what it showed is unknown.
@@ -155,6 +168,7 @@ class Witness:
         if context is None:
             return None
         self._recent.lost(context.trace_id)
+        self._no_longer_open(span)
         values = attributes or {}
         if not (begins_tool_span(values) or span.name.startswith("execute_tool ")):
             return None
@@ -187,6 +201,17 @@ class Witness:
             ended = None
         error = None if error is handled else error
         return _NOTHING if error is None and ended is None else Around(error, ended)
+
+    def _no_longer_open(self, span: Any) -> None:
+        """Last of all: whoever asks for the run's calls meanwhile finds this one open, or its verdict."""
+        if self._evidence.open_tools and span._context is not None:
+            self._evidence.open_tools.pop(span._context[1], None)
+
+    def _give_up_oldest(self) -> None:
+        with contextlib.suppress(KeyError, StopIteration, RuntimeError):  # another thread was faster
+            tools = self._evidence.open_tools
+            dropped = tools.pop(next(iter(tools)))
+            self._recent.lost(dropped._context[0])
 
     def _is_alone(self, node: Node, above: tuple[int, ...]) -> bool:
         """Whether no call of the same tool is open in the same trace, but for those that the call stands in."""

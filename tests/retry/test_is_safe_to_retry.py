@@ -76,11 +76,14 @@ def test_what_it_was_raised_from_counts(run: AgentRun, name: str, how: str) -> N
         try:
             raise inner
         except Rejected as error:
-            raise RuntimeError("the agent gave up") from (error if how == "from" else None)
+            if how == "from":
+                raise RuntimeError("the agent gave up") from error
+            raise RuntimeError("the agent gave up")  # noqa: B904
 
     with pytest.raises(RuntimeError) as outer:
         give_up()
-    assert is_safe_to_retry(outer.value) is (name == "get_rate")
+    # What was merely being handled may have ended an earlier run, of which this one is the retry.
+    assert is_safe_to_retry(outer.value) is (name == "get_rate" and how == "from")
 
 
 def test_every_member_of_a_group_counts(run: AgentRun) -> None:

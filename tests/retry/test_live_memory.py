@@ -78,7 +78,8 @@ def test_an_open_trace_that_was_dropped_and_goes_on_is_partial(why: str, monkeyp
 
     keep(1)
     first = traces.get(1)
-    assert first is not None and not first.partial
+    assert first is not None
+    assert not first.partial
     if why == "age":
         now[0] = 61.0
         keep(2)
@@ -87,10 +88,13 @@ def test_an_open_trace_that_was_dropped_and_goes_on_is_partial(why: str, monkeyp
     else:
         for trace_id in range(2, 7):
             keep(trace_id)
-    assert traces.get(1) is None and first.partial and not first.spans
+    assert traces.get(1) is None
+    assert first.partial
+    assert not first.spans
     keep(1)
     again = traces.get(1)
-    assert again is not None and again.partial
+    assert again is not None
+    assert again.partial
     assert not any(held.partial for key in range(2, 9) if (held := traces.get(key)) is not None and key != 1)
 
 
@@ -104,7 +108,8 @@ def test_a_trace_that_came_in_is_closed_when_it_leaves(run: AgentRun) -> None:
     for trace_id in range(1, 20):
         with run.agent(parent=beyond(trace_id)):
             offered(run, "get_rate")
-    assert not witness._traces._traces and not witness._traces._entered
+    assert not witness._traces._traces
+    assert not witness._traces._entered
 
 
 def test_one_part_of_a_trace_that_leaves_does_not_close_another(run: AgentRun) -> None:
@@ -227,7 +232,8 @@ def test_a_parent_that_ends_while_its_child_does_finds_it_open_or_told(run: Agen
     evidence._below, evidence.watched = Steps(evidence._below), Steps(evidence.watched)
     evidence._below.check = evidence.watched.check = check
     evidence.ended(child)
-    assert len(seen) >= 3 and all(seen)
+    assert len(seen) >= 3
+    assert all(seen)
 
 
 # -- what is being handled ---------------------------------------------------------------------------------------------
@@ -239,12 +245,11 @@ def test_a_call_made_to_clean_up_after_a_cancellation_is_judged_by_itself(run: A
     except asyncio.CancelledError:
         call = run.succeed("release", id=ID, args=ARGS, result="ok")
     assert run.verdict(call) == ("no_retry_needed", "succeeded")
-    with pytest.raises(KeyboardInterrupt):
-        try:
-            raise asyncio.CancelledError
-        except asyncio.CancelledError:
-            with run.tool("release", id=ID, args=ARGS) as call:
-                raise KeyboardInterrupt from None
+    try:
+        raise asyncio.CancelledError
+    except asyncio.CancelledError:
+        with pytest.raises(KeyboardInterrupt), run.tool("release", id=ID, args=ARGS) as call:
+            raise KeyboardInterrupt from None
     assert run.verdict(call)[0] == "quarantined"
 
 
@@ -287,4 +292,5 @@ def test_a_scope_made_while_another_thread_notes_its_first_call_keeps_both() -> 
 
     history._scopes = Racing()
     scope = history.scope("s")
-    assert isinstance(scope, Scope) and scope.ids == {first.call_id: first}
+    assert isinstance(scope, Scope)
+    assert scope.ids == {first.call_id: first}
