@@ -62,6 +62,7 @@ class _Run:
         self._length_limit = length_limit
         self._bounds = bounds
         self._errors: list[ReadError] = []
+        self._damaged = False
         self._read_bytes = 0
 
     def rows(self, read: Callable[..., Iterator[Span]], options: dict[str, Any]) -> Kinds:
@@ -83,6 +84,7 @@ class _Run:
             def note(error: ReadError) -> None:
                 nonlocal count
                 count += 1
+                self._damaged = True  # whose spans those were, nobody can tell
                 if count <= MAX_ERRORS:
                     self._errors.append(error)
 
@@ -100,7 +102,7 @@ class _Run:
     def _judge(self, held: OpenTrace) -> Kinds:
         if not held.partial and not any(map(is_marked, held.spans)):
             return  # nothing of an agent, as in most traces of most services
-        trace = Trace(held.spans, length_limit=self._length_limit, partial=held.partial)
+        trace = Trace(held.spans, length_limit=self._length_limit, partial=held.partial, damaged=self._damaged)
         file_of = _file_of(held)
         calls, usage = self._survey.judge(trace, file_of if len(self._files) > 1 else None)
         for call in calls:

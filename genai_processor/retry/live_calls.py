@@ -129,12 +129,19 @@ class LiveCalls:
 
     # -- calls that did not ----------------------------------------------------------------------------------------
 
-    def failed(self, node: Node, readable: Any, trace: OpenTrace, partial: bool) -> Judgement:
-        """Judge a call that did not plainly come back: everything that bears on it is looked into."""
+    def failed(self, node: Node, readable: Any, trace: OpenTrace, lost: bool) -> Judgement:
+        """Judge a call that did not plainly come back: everything that bears on it is looked into.
+
+        Args:
+            node: The call.
+            readable: Its span.
+            trace: What is kept of its trace.
+            lost: What stood below it may have been forgotten.
+        """
         assert node.call is not None
         nodes = [*self._traces.nodes(trace), node]
         assessor = Assessor(
-            Trace.of(nodes, length_limit=self._limit_of(readable._attributes), partial=partial),
+            Trace.of(nodes, length_limit=self._limit_of(readable._attributes), partial=trace.partial, damaged=lost),
             self._policy,
             enclosing=False,
             scope=_scope_of(node, trace),

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from genai_processor.retry.nodes import BODY_RAN, Below, Node, body_evidence
 from genai_processor.retry.offers import Offers
@@ -13,7 +13,8 @@ from genai_processor.retry.trace import Trace
 from genai_processor.retry.verdict import Ended, Execution, Reason
 from genai_processor.spans.arguments import Arguments, ArgumentsState, Violation, violations
 from genai_processor.spans.records import View
-from genai_processor.spans.runtimes import UNTYPED
+from genai_processor.spans.runtimes import UNSPECIFIC, UNTYPED, Runtime
+from genai_processor.spans.values import has_marker, is_withheld
 
 
 class Proof(NamedTuple):
@@ -93,6 +94,8 @@ class Context(NamedTuple):
 
 def never_started(call: Node, ended: Ended, context: Context) -> Proof | None:
     """Proof that the body never began, or None. Only asked where nothing below voids it."""
+    if context.trace.damaged:
+        return None
     views = call.views()
     marked = _every_way(views, lambda view: _marked(view, context))
     if marked is not None or ended is not Ended.FAILED or context.trace.partial:
@@ -130,8 +133,10 @@ def _same_side(view: Node, inner: Node) -> bool:
 
 def _marked(view: Node, context: Context) -> Proof | None:
     mark = view.call.not_started if view.call is not None else None
-    if mark is None or (mark.if_nothing_below and context.trace.partial):
+    if mark is None:
         return None
+    if mark.if_nothing_below and (context.trace.partial or not wrong_with(context.arguments, context.offers)):
+        return None  # a nested run that is not traced raises the same type
     return Proof(Execution.NOT_STARTED, Reason(mark.reason), evidence=(mark.evidence,))
 
 
@@ -152,16 +157,25 @@ def wrong_with(arguments: Arguments, offers: Offers) -> frozenset[Violation]:
 
 def _rejected_arguments(view: Node, call: Node, context: Context) -> Proof | None:
     assert view.call is not None
-    shown = set(view.call.error_types) or {UNTYPED}
-    rejects = {kind for kind, shows in view.call.dialect.runtime.rejects.items() if shown <= shows}
+    shown, runtime = set(view.call.error_types) or {UNTYPED}, view.call.dialect.runtime
+    rejects = {kind for kind, shows in runtime.rejects.items() if shown <= shows}
     if not rejects:
         return None
     wrong = wrong_with(context.arguments, context.offers) & rejects & _checked_by(view, call, context)
     for violation in sorted(wrong):
-        if _sound(violation, call, context):
+        if _sound(violation, call, context) and (
+            violation is Violation.JSON or not shown <= UNSPECIFIC or _validated(runtime, context.offers.schema)
+        ):
             evidence = f"{view.call.dialect.name} rejects arguments with a {violation} violation before it calls"
             return Proof(Execution.NOT_STARTED, Reason.MALFORMED_ARGUMENTS, evidence=(evidence,))
     return None
+
+
+def _validated(runtime: Runtime, schema: Any) -> bool:
+    if not runtime.schema_title:
+        return True
+    title = schema.get("title") if isinstance(schema, Mapping) else None
+    return isinstance(title, str) and title.endswith(runtime.schema_title)
 
 
 _BY_SERVER = frozenset({Violation.REQUIRED, Violation.TYPES})
@@ -187,12 +201,13 @@ def _checked_by(view: Node, call: Node, context: Context) -> frozenset[Violation
 def _sound(violation: Violation, call: Node, context: Context) -> bool:
     """Text that does not parse is the model's only if telemetry cannot have cut it.
 
-    The limit may be unknown. A text that is the longest value of its trace may be the one value that reached it.
+    The limit may be unknown. A text that is the longest value of its trace may be the one value that reached it; one that is
+    not ASCII may have reached a limit counted in bytes or UTF-16 units, which is shorter than it looks.
     """
     if violation is not Violation.JSON or context.trace.length_limit is not None:
         return True
     raw = next((view.call.arguments for view in call.views() if view.call and isinstance(view.call.arguments, str)), None)
-    return raw is None or len(raw) < context.trace.longest_value()
+    return raw is None or (raw.isascii() and len(raw) < context.trace.longest_value())
 
 
 # -- a tool that does not exist ------------------------------------------------------------------------------------
@@ -200,11 +215,11 @@ def _sound(violation: Violation, call: Node, context: Context) -> bool:
 
 def _no_such_tool(call: Node, context: Context) -> Proof | None:
     tool = call.call.tool if call.call is not None else None
-    if tool is None or context.trace.is_cut(tool):
+    if tool is None or is_withheld(tool) or has_marker(tool) or context.trace.is_cut(tool):
         return None
     if context.policy.exists(tool) is False and not any(context.policy.exists(name) for name in _suffixes(tool)):
         return Proof(Execution.NOT_STARTED, Reason.UNKNOWN_TOOL, evidence=("not among the declared tools",))
-    if context.offers.mention(tool):
+    if not all(_would_show(view) for view in call.views()) or context.offers.mention(tool):
         return None
     offers = context.offers.lists
     if any(view.call is not None and view.call.view is not View.FRAMEWORK for view in call.views()):
@@ -213,9 +228,17 @@ def _no_such_tool(call: Node, context: Context) -> Proof | None:
         offers = context.offers.served
     if not offers or not all(offered.whole for offered in offers):
         return None
+    if any(is_withheld(name) or has_marker(name) for offered in offers for name in offered.schemas):
+        return None
     if any(same_tool(name, tool) for offered in offers for name in offered.schemas) or context.exists(tool):
         return None
     return Proof(Execution.NOT_STARTED, Reason.UNKNOWN_TOOL, evidence=("not among the tools that the model was given",))
+
+
+def _would_show(view: Node) -> bool:
+    """Whether a span may be what its runtime writes for a tool that does not exist. Most write none at all."""
+    assert view.call is not None
+    return (set(view.call.error_types) or {UNTYPED}) <= view.call.dialect.runtime.unknown_tool
 
 
 def _suffixes(tool: str) -> Iterable[str]:

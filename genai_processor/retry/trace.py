@@ -23,10 +23,14 @@ class Trace:
         length_limit: The SDK's attribute value length limit if it is known, 0 if there is none, else None: then it is
             guessed from lengths.
         partial: Spans of this trace are known to be missing here, so what is missing proves nothing.
+        damaged: Among them may be some below a call that nobody will see any more: then not even a framework's own word
+            that it never started is proof, because what speaks against it may be what is missing.
     """
 
-    def __init__(self, spans: Iterable[Span], *, length_limit: int | None = None, partial: bool = False) -> None:
-        self._begin([], length_limit, partial)
+    def __init__(
+        self, spans: Iterable[Span], *, length_limit: int | None = None, partial: bool = False, damaged: bool = False
+    ) -> None:
+        self._begin([], length_limit, partial, damaged)
         for span in spans:
             if span.span_id and span.span_id in self.by_id:
                 continue
@@ -38,17 +42,18 @@ class Trace:
         merge_views([node for node in self.nodes if node.call is not None])
 
     @classmethod
-    def of(cls, nodes: list[Node], *, length_limit: int, partial: bool) -> Trace:
+    def of(cls, nodes: list[Node], *, length_limit: int, partial: bool, damaged: bool = False) -> Trace:
         """A trace of nodes that are linked and merged already (live: the spans above them are still open)."""
         trace = cls.__new__(cls)
-        trace._begin(nodes, length_limit, partial)
+        trace._begin(nodes, length_limit, partial, damaged)
         return trace
 
-    def _begin(self, nodes: list[Node], length_limit: int | None, partial: bool) -> None:
+    def _begin(self, nodes: list[Node], length_limit: int | None, partial: bool, damaged: bool) -> None:
         self.nodes = nodes
+        self.damaged = damaged
         self.by_id: dict[str, Node] = {}
         self.length_limit = length_limit
-        self.partial = partial
+        self.partial = partial or damaged
         self._calls: list[Node] | None = None
         self._turns: list[Node] | None = None
         self._conversations: dict[int, str | None] = {}

@@ -304,7 +304,7 @@ class Witness:
             return self._pass_up(readable, values, _BELOW.get(node.operation, -1), keep=keep)
         context = readable._context
         above = self._evidence.watched.get(context.span_id, ()) if context is not None else ()
-        partial, late = self._evidence.take(readable, node)
+        lost, late = self._evidence.take(readable, node)
         trace = self._traces.get(context.trace_id) if context is not None else None
         if node.tools:
             adopt(node)
@@ -318,7 +318,7 @@ class Witness:
             return self._judged(readable, judgement._replace(inner=inner), late)
         if trace is None:
             trace = OpenTrace()
-        judgement = self._calls.failed(node, readable, trace, partial or trace.partial)
+        judgement = self._calls.failed(node, readable, trace, lost)
         if may_be_belied(judgement.verdict):
             with self._lock:
                 self._undecided[judgement.span_id] = judgement

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 DATA = Path(__file__).parent.parent / "data"
 READ_ONLY = ("search_docs", "get_rate")  # what the recorded tools of these names are
 REFUND_TWICE = DATA / "recorded/agno__genai/s06_retry_new_id.jsonl"
-REJECTED = DATA / "recorded/agno__genai/s04_schema_invalid.jsonl"
+REJECTED = DATA / "recorded/agno__genai/s04b_wrong_type.jsonl"
 
 
 class Done(NamedTuple):

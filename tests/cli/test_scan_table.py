@@ -23,7 +23,7 @@ quarantined (1)  may have committed: settle it before anyone tries again
   create_refund  commitment_marker  call_lab_c1  status=ERROR, error.type=_OTHER  s06_retry_new_id.jsonl:ebcbfeba
 
 retryable_pre_execution (1)  never started: may be tried again
-  create_refund  malformed_arguments  call_lab_c1  status=ERROR, error.type=_OTHER, agno (off…  …_invalid.jsonl:556724d1
+  create_refund  malformed_arguments  call_lab_c1  status=ERROR, error.type=_OTHER, agno (off…  …ong_type.jsonl:678705da
 
 duplicates (1)  one effect, executed more than once
   create_refund  certain  by action  2 spans: fc2b35394f0d09ae 8e4e411ae23e837d  s06_retry_new_id.jsonl

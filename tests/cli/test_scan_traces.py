@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -97,3 +98,13 @@ def test_forgotten_conversation_does_not_make_its_ids_good_again() -> None:
     assert history.means_otherwise("first", "call_q7Xk2m", "refund", arguments)
     assert history.scope("first").means_otherwise("call_q7Xk2m", "refund", arguments)
     assert not history.means_otherwise("fourth", "call_q7Xk2m", "refund", arguments)
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_a_line_that_cannot_be_read_may_have_held_what_speaks_against_a_proof(tmp_path: Path, where: str) -> None:
+    documents = [json.dumps(document) for document in spans_of(REJECTED)]
+    path = tmp_path / "damaged.jsonl"
+    damaged = '{"resourceSpans": [{"scopeSpans'
+    path.write_text("\n".join([damaged, *documents] if where == "before" else [*documents, damaged]) + "\n")
+    found = rows(path, Bounds())
+    assert [row["verdict"] for kind, row in found if kind == "call"] == ["quarantined_unknown"]

@@ -23,6 +23,7 @@ from genai_processor.retry.verdict import Ended
 
 REJECTED = {"pydantic_ai.tool.failure_stage": "validation", "error.type": "pydantic_core.ValidationError"}
 OFFERS = {"get_rate": SCHEMA}
+NO_SUCH: dict[str, Any] = {"scope": "strands.telemetry.tracer", "error": "Exception"}
 UNKNOWN = ("retryable_pre_execution", "unknown_tool")
 
 
@@ -47,7 +48,7 @@ def test_a_tool_offered_in_a_turn_that_was_dropped_may_exist(run: AgentRun) -> N
         offered(run, "get_rate", "pay")
         for _ in range(140):
             run.chat(offers=OFFERS)
-        call = run.fail("pay", args="{}")
+        call = run.fail("pay", **NO_SUCH, args="{}")
     assert run.verdict(call)[0].startswith("quarantined")
 
 
@@ -58,7 +59,7 @@ def test_a_trace_that_goes_on_after_its_root_has_lost_its_turns(run: AgentRun) -
             pass
     late = run.begin("invoke_agent b", parent=kept, attributes={"gen_ai.operation.name": "invoke_agent"})
     run.chat(offers=OFFERS, parent=late)
-    call = run.fail("pay", args="{}", parent=late)
+    call = run.fail("pay", **NO_SUCH, args="{}", parent=late)
     assert run.verdict(call)[0].startswith("quarantined")
     late.end()
 
@@ -117,7 +118,7 @@ def test_one_part_of_a_trace_that_leaves_does_not_close_another(run: AgentRun) -
     run.chat((ID, "pay", {}), offers=OFFERS, parent=first)
     with run.agent(parent=beyond(3)):
         pass
-    call = run.fail("pay", id=ID, args="{}", parent=first)
+    call = run.fail("pay", **NO_SUCH, id=ID, args="{}", parent=first)
     assert run.verdict(call) == UNKNOWN, "its turn is still known"
     first.end()
 

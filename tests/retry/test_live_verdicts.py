@@ -200,7 +200,7 @@ def test_malformed_arguments_in_a_runtime_that_rejects_them(run: AgentRun) -> No
 def test_an_unknown_tool_by_the_recorded_definitions(run: AgentRun) -> None:
     with run.agent():
         run.chat((ID, "delete_all", {}), offers=OFFERS)
-        call = run.fail("delete_all", id=ID, args="{}")
+        call = run.fail("delete_all", scope="strands.telemetry.tracer", error="Exception", id=ID, args="{}")
     assert run.verdict(call) == ("retryable_pre_execution", "unknown_tool")
 
 

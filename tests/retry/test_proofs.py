@@ -31,7 +31,7 @@ PYDANTIC = "pydantic_core._pydantic_core.ValidationError"
 BROKEN = '{"order_id": "o1", "amount'
 MISSING = '{"order_id": "o1"}'
 MISTYPED = '{"order_id": "o1", "amount_cents": "lots"}'
-OFFERS = {"create_refund": SCHEMA}
+OFFERS = {"create_refund": {**SCHEMA, "title": "create_refund_args"}}
 
 
 def in_agent(call: Span, *more: Span, offers: Any = None) -> list[Span]:
@@ -77,9 +77,11 @@ def test_not_found_by_a_provider_that_was_found_is_the_bodys_own() -> None:
 
 
 def test_model_behavior_error_is_the_sdks_own_unless_a_call_is_nested() -> None:
-    call = failed_tool(scope=AGENTS, args=ARGS, raised="agents.exceptions.ModelBehaviorError")
-    assert verdict(call) == (NEVER, "rejected_before_execution")
-    assert verdict(call, tool("lookup", parent=call))[0].startswith("quarantined")
+    call = failed_tool(scope=AGENTS, args=MISTYPED, raised="agents.exceptions.ModelBehaviorError")
+    assert judge(call) == (NEVER, "rejected_before_execution")
+    assert judge(call, tool("lookup", parent=call))[0].startswith("quarantined")
+    sound = failed_tool(scope=AGENTS, args=ARGS, raised="agents.exceptions.ModelBehaviorError")
+    assert judge(sound)[0].startswith("quarantined"), "the body may have run another agent, which is not traced"
 
 
 def test_a_mark_counts_though_attributes_were_dropped() -> None:
@@ -131,9 +133,9 @@ def test_a_type_of_another_module_is_not_the_runtimes(error: str) -> None:
 
 
 def test_a_type_that_proves_something_only_with_nothing_below_needs_everything_below() -> None:
-    call = failed_tool(scope=AGENTS, id=ID, args=ARGS, raised="agents.exceptions.ModelBehaviorError", error=None)
-    assert verdict(call) == (NEVER, "rejected_before_execution")
-    assert verdict(call, partial=True)[0].startswith("quarantined")
+    call = failed_tool(scope=AGENTS, id=ID, args=BROKEN, raised="agents.exceptions.ModelBehaviorError", error=None)
+    assert verdict(call, length_limit=0) == (NEVER, "rejected_before_execution")
+    assert verdict(call, length_limit=0, partial=True)[0].startswith("quarantined")
     stage = {"pydantic_ai.tool.failure_stage": "validation"}
     says_so = failed_tool(scope="pydantic-ai", id=ID, args=ARGS, error=PYDANTIC, attributes=stage)
     assert verdict(says_so, partial=True) == (NEVER, "malformed_arguments")
@@ -225,7 +227,7 @@ def test_arguments_that_only_the_proposal_shows_count_too() -> None:
 
 
 def test_what_an_mcp_server_checks_is_not_the_frameworks_to_reject() -> None:
-    call = failed_tool(scope=AGENTS, args=MISSING, error="_OTHER")
+    call = failed_tool(scope=AGENTS, args=MISTYPED, error="_OTHER")
     answer = json.dumps({"tools": [{"name": "create_refund", "inputSchema": SCHEMA}]})
     attributes = {"rpc.method": "tools/list", "response": answer}
     listing = span("MCP request: tools/list", scope="logfire.mcp", attributes=attributes)
@@ -233,8 +235,9 @@ def test_what_an_mcp_server_checks_is_not_the_frameworks_to_reject() -> None:
     assert judge(call, listing)[0].startswith("quarantined")
 
 
-def test_a_servers_span_of_a_dialect_that_checks_is_a_proof() -> None:
-    call = tool(scope=AGENTS, args=MISSING, result="x")
+@pytest.mark.parametrize("args", [MISSING, MISTYPED])
+def test_a_servers_span_of_a_dialect_that_checks_is_a_proof(args: str) -> None:
+    call = tool(scope=AGENTS, args=args, result="x")
     attributes = {"mcp.method.name": "tools/call", "gen_ai.tool.name": "create_refund"}
     served = span(
         "tools/call create_refund",
@@ -244,7 +247,21 @@ def test_a_servers_span_of_a_dialect_that_checks_is_a_proof() -> None:
         attributes=attributes,
         error="tool_error",
     )
-    assert judge(call, served) == (NEVER, "malformed_arguments")
+    made = {"create_refund": {**SCHEMA, "title": "create_refundArguments"}}
+    assert judge(call, served, offers=made) == (NEVER, "malformed_arguments")
+    assert judge(call, served)[0].startswith("quarantined"), "a low-level server's schema binds nobody"
+
+
+@pytest.mark.parametrize("error", ["_OTHER", "ModelBehaviorError"])
+def test_what_strict_mode_lists_as_required_may_have_a_default(error: str) -> None:
+    call = failed_tool(scope=AGENTS, id=ID, args=MISSING, error=error)
+    assert (judge(call)[0] == NEVER) is (error == "ModelBehaviorError")
+
+
+def test_a_schema_that_no_runtime_made_proves_nothing_where_any_failure_looks_alike() -> None:
+    call = failed_tool(scope=AGENTS, id=ID, args=MISTYPED, error="_OTHER")
+    assert judge(call)[0] == NEVER
+    assert judge(call, offers={"create_refund": SCHEMA})[0].startswith("quarantined")
 
 
 @pytest.mark.parametrize("lost", ["dropped", "partial"])
@@ -252,7 +269,7 @@ def test_what_is_lost_voids_a_proof_by_arguments_or_by_a_list(lost: str) -> None
     options: dict[str, Any] = {"partial": True} if lost == "partial" else {}
     dropped = 1 if lost == "dropped" else 0
     malformed = failed_tool(scope=LANGCHAIN, id=ID, args=MISSING, error=PYDANTIC, dropped=dropped)
-    unknown = failed_tool("delete_all", id=ID, args="{}", dropped=dropped)
+    unknown = failed_tool("delete_all", scope=STRANDS, error="Exception", id=ID, args="{}", dropped=dropped)
     assert judge(malformed, **options)[0].startswith("quarantined")
     assert judge(unknown, **options)[0].startswith("quarantined")
 
@@ -261,7 +278,52 @@ def test_what_is_lost_voids_a_proof_by_arguments_or_by_a_list(lost: str) -> None
 
 
 def test_a_name_missing_from_the_models_whole_list_is_unknown() -> None:
-    assert judge(failed_tool("delete_all", id=ID, args="{}")) == (NEVER, "unknown_tool")
+    assert judge(failed_tool("delete_all", scope=STRANDS, error="Exception", id=ID, args="{}")) == (NEVER, "unknown_tool")
+
+
+@pytest.mark.parametrize("scope", [LANGCHAIN, AGENTS, "my.own"])
+def test_a_span_of_a_runtime_that_writes_none_for_an_unknown_tool_shows_one_that_exists(scope: str) -> None:
+    """LangGraph's tools may be more than those that its model was given."""
+    call = failed_tool("delete_all", scope=scope, error="Exception", id=ID, args="{}")
+    assert judge(call)[0].startswith("quarantined")
+
+
+def test_another_error_is_not_that_of_an_unknown_tool() -> None:
+    call = failed_tool("delete_all", scope=STRANDS, error="ConnectionError", id=ID, args="{}")
+    assert judge(call)[0] == "quarantined"
+
+
+@pytest.mark.parametrize("name", ["[REDACTED]", "****", "[Scrubbed due to 'session']"])
+def test_a_name_that_was_redacted_is_no_name(name: str) -> None:
+    call = failed_tool(name, scope=STRANDS, error="Exception", id=ID, args="{}")
+    assert judge(call)[0].startswith("quarantined")
+    unknown = failed_tool("delete_all", scope=STRANDS, error="Exception", id=ID, args="{}")
+    assert judge(unknown, offers={name: SCHEMA, "mail": SCHEMA})[0].startswith("quarantined")
+
+
+def test_a_turn_that_records_no_list_may_have_offered_anything() -> None:
+    top = agent()
+    silent = chat((ID, "delete_all", {}), parent=top, at=(2, 3))
+    other = chat(("call_Other7Qw2", "create_refund", {}), offers=OFFERS, parent=top, at=(4, 5))
+    call = failed_tool("delete_all", scope=STRANDS, error="Exception", id=ID, args="{}", parent=top)
+    assert verdict(call, top, silent, other)[0].startswith("quarantined")
+    assert verdict(call, top, other)[0] == NEVER
+
+
+def test_a_tools_own_schema_is_not_that_of_another_whose_name_ends_alike() -> None:
+    other = {**SCHEMA, "required": ["order_id", "amount_cents", "approver"]}
+    call = failed_tool(scope=LANGCHAIN, id=ID, args=ARGS, error=PYDANTIC)
+    offers = {"admin_create_refund": other, "create_refund": SCHEMA}
+    assert judge(call, offers=offers)[0] == "quarantined"
+    assert judge(call, offers={"a.create_refund": other, "b.create_refund": SCHEMA})[0] == "quarantined"
+    assert judge(call, offers={"a.create_refund": other})[0] == NEVER
+
+
+def test_arguments_cut_in_bytes_are_shorter_than_they_look() -> None:
+    """A collector's limit of 60 bytes: other values of the trace have 60 characters."""
+    cut = '{"order_id": "' + "ü" * 23
+    call = failed_tool(scope=AGENTS, id=ID, args=cut, error="_OTHER", attributes={"note": "x" * 200})
+    assert judge(call, length_limit=None)[0].startswith("quarantined")
 
 
 @pytest.mark.parametrize("listed", ["create_refund", "shop.create_refund", "shop-create_refund", "mcp__shop__create_refund"])
@@ -287,7 +349,7 @@ def test_only_a_failed_call_can_be_of_an_unknown_tool() -> None:
 def test_a_list_that_is_not_whole_proves_nothing(listing: str) -> None:
     top = agent()
     turn = chat((ID, "delete_all", {}), parent=top, attributes={"gen_ai.tool.definitions": listing})
-    call = failed_tool("delete_all", id=ID, args="{}", parent=top)
+    call = failed_tool("delete_all", scope=STRANDS, error="Exception", id=ID, args="{}", parent=top)
     assert verdict(call, top, turn)[0] == "quarantined"
     whole = turn._replace(attributes={**turn.attributes, "gen_ai.tool.definitions": '[{"name": "create_refund"}]'})
     assert verdict(call, top, whole)[0] == NEVER
@@ -298,18 +360,18 @@ def test_a_list_beyond_the_nearest_agent_proves_nothing() -> None:
     outer = agent()
     turn = chat(("call_of_outer_1x", "ask", {}), offers={"ask": None}, parent=outer)
     inner = agent(parent=outer, at=(5, 50))
-    call = failed_tool("delete_all", id=ID, args="{}", parent=inner)
+    call = failed_tool("delete_all", scope=STRANDS, error="Exception", id=ID, args="{}", parent=inner)
     assert verdict(call, outer, turn, inner)[0] == "quarantined"
 
 
 def test_a_tool_that_ever_worked_exists() -> None:
-    call = failed_tool("delete_all", id=ID, args="{}")
+    call = failed_tool("delete_all", scope=STRANDS, error="Exception", id=ID, args="{}")
     worked = tool("delete_all", id="call_Other7Qw2", args='{"x":1}', at=(1, 2))
     assert judge(call, worked)[0] == "quarantined"
 
 
 def test_what_the_user_declared_decides_where_no_list_is_recorded() -> None:
-    call = failed_tool("delete_all", id=ID, args="{}")
+    call = failed_tool("delete_all", scope=STRANDS, error="Exception", id=ID, args="{}")
     assert verdict(call)[0] == "quarantined"
     assert verdict(call, policy=Policy(known=("create_*",))) == (NEVER, "unknown_tool")
     assert verdict(call, policy=Policy(known=("create_*", "delete_all")))[0] == "quarantined"

@@ -13,15 +13,18 @@ from genai_processor.retry.policy import Policy
 from genai_processor.spans.records import Span, SpanKind
 
 NEVER = "retryable_pre_execution"
+STRANDS = "strands.telemetry.tracer"
 AGENTS = "opentelemetry.instrumentation.genai.openai_agents"
 OPENLLMETRY, LOGFIRE, SDK = "opentelemetry.instrumentation.mcp", "logfire.mcp", "mcp-python-sdk"
 MISSING = '{"order_id": "o1"}'
+MISTYPED = '{"order_id": "o1", "amount_cents": "lots"}'
+MADE = {**SCHEMA, "title": "create_refundArguments"}
 CALLS = {"mcp.method.name": "tools/call", "gen_ai.tool.name": "create_refund"}
 
 
 def listed(*names: str) -> Span:
     """A server's list of tools, all with one schema."""
-    answer = json.dumps({"tools": [{"name": name, "inputSchema": SCHEMA} for name in names]})
+    answer = json.dumps({"tools": [{"name": name, "inputSchema": MADE} for name in names]})
     attributes = {"rpc.method": "tools/list", "response": answer}
     return span("MCP request: tools/list", scope=LOGFIRE, kind=SpanKind.CLIENT, at=(3, 4), attributes=attributes)
 
@@ -56,9 +59,10 @@ def test_not_if_the_servers_own_span_says_something_else() -> None:
 
 
 def test_a_framework_that_sent_a_call_to_a_server_checked_only_its_json() -> None:
-    call = failed_tool(scope=AGENTS, args=MISSING, error="_OTHER")
+    call = failed_tool(scope=AGENTS, args=MISTYPED, error="_OTHER")
     top = agent()
-    turn = chat((ID, "create_refund", {}), offers={"create_refund": SCHEMA}, parent=top)
+    made = {**SCHEMA, "title": "create_refund_args"}
+    turn = chat((ID, "create_refund", {}), offers={"create_refund": made}, parent=top)
     call = call._replace(parent_span_id=top.span_id)
     request = span("send", parent=call, kind=SpanKind.CLIENT, scope=SDK, attributes=CALLS)
     assert verdict(call, top, turn) == (NEVER, "malformed_arguments")
@@ -68,7 +72,7 @@ def test_a_framework_that_sent_a_call_to_a_server_checked_only_its_json() -> Non
 def test_whatever_a_framework_sent_to_a_server_was_on_its_list() -> None:
     top = agent()
     turn = chat((ID, "delete_all", {}), offers={"create_refund": SCHEMA}, parent=top)
-    call = failed_tool("delete_all", id=ID, args="{}", parent=top)
+    call = failed_tool("delete_all", scope=STRANDS, error="Exception", id=ID, args="{}", parent=top)
     request = span(
         "send", parent=call, kind=SpanKind.CLIENT, scope=SDK, attributes={**CALLS, "gen_ai.tool.name": "delete_all"}
     )
