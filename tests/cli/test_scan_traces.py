@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from cli_helpers import REJECTED, span_in, spans_of, tool_span, written
 
 from genai_processor.cli.scan import scan_rows
