@@ -7,4 +7,4 @@ cd "$(dirname "$0")/.."
 
 # A refund that failed and was asked for again; and a call that the framework refused, since its arguments did not fit.
 genai-processor scan tests/data/recorded/agno__genai/s06_retry_new_id.jsonl \
-                     tests/data/recorded/agno__genai/s04_schema_invalid.jsonl
+                     tests/data/recorded/agno__genai/s04b_wrong_type.jsonl
