@@ -24,17 +24,17 @@ try:
 except TimeoutError:
     pass
 
-for entry in ledger.pending().entries:
+for entry in ledger.pending().entries:  # a hundred at a time; `pending(cursor=…)` goes on
     print(f"waits: {entry.tool} {entry.call_id}: {entry.state} ({entry.reason})")
 
-    # Ana has looked: the payment service knows of no such refund. `version` says what she was looking at.
+    # Somebody has looked: the payment service knows of no such refund. `version` says which state of the entry they saw.
     note = "the payment service knows no refund of order 1042 (14:05)"
-    settled = ledger.settle(entry.entry_id, Resolution.NOT_COMMITTED, who="ana", note=note, version=entry.version)
+    settled = ledger.settle(entry.entry_id, Resolution.NOT_COMMITTED, who="payments desk", note=note, version=entry.version)
     print(f"settled: {settled.tool} {settled.call_id}: {settled.resolution}")
 
     # Somebody else had the same list open. Two people cannot both settle it.
     try:
-        ledger.settle(entry.entry_id, Resolution.COMMITTED, who="ben", note="looks paid", version=entry.version)
+        ledger.settle(entry.entry_id, Resolution.COMMITTED, who="support desk", note="looks paid", version=entry.version)
     except LedgerConflictError as error:
         print(f"refused: {error}")
 

@@ -106,7 +106,8 @@ class Settings:
     known_tools: tuple[str, ...] = _setting(
         (),
         _GLOBS,
-        "Every tool that there is, where traces do not list them: a failed call of any other name never started.",
+        "Every tool that there is, without exception: a failed call of any other name never started. A name left out makes "
+        "failed calls of that tool safe to retry though they ran, so generate the list from the code that registers them.",
     )
     stamp_digests: bool = _setting(
         False,

@@ -60,7 +60,7 @@ class Table:
         self._before_print()
         for verdict, (style, meaning) in _VERDICTS.items():
             self._section(verdict, meaning, style)
-        self._section("duplicates", "one effect, executed more than once", "bold magenta")
+        self._section("duplicates", "one action, run more than once", "bold magenta")
         self._section("unobserved calls", "proposed, but no span shows that they ran; they may have run", "bold yellow")
         self._section("re-billed tokens", "input tokens of inferences that asked for a duplicate again", "bold")
         self._section("errors", "not read", "bold red")

@@ -111,11 +111,21 @@ class OpenTraces:
         trace.spans.append(span)
         trace.size += size
         self._size += size  # an estimate: threads may lose a little of it to each other
-        conversation = values.get("gen_ai.conversation.id")
-        if conversation.__class__ is str and conversation:
-            trace.conversation = conversation
+        self._note_conversation(trace, values)
         if len(trace.spans) > 2 * _MAX_TURNS or self._size > self._limits.max_bytes:
             self._shrink(trace)
+
+    def began(self, span: Any, values: Mapping[str, Any]) -> None:
+        """Note the conversation that an agent names as it begins: its calls end before it does."""
+        if "gen_ai.conversation.id" in values or "session.id" in values:
+            trace_id = span._context[0]
+            self._note_conversation(self._traces.get(trace_id) or self._open(trace_id), values)
+
+    @staticmethod
+    def _note_conversation(trace: OpenTrace, values: Mapping[str, Any]) -> None:
+        conversation = values.get("gen_ai.conversation.id") or values.get("session.id")
+        if conversation.__class__ is str and conversation.strip():
+            trace.conversation = conversation
 
     def nodes(self, trace: OpenTrace) -> list[Node]:
         """What is kept of a trace, as nodes, each read once."""

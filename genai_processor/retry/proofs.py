@@ -217,9 +217,11 @@ def _no_such_tool(call: Node, context: Context) -> Proof | None:
     tool = call.call.tool if call.call is not None else None
     if tool is None or is_withheld(tool) or has_marker(tool) or context.trace.is_cut(tool):
         return None
+    if context.offers.mention(tool) or context.exists(tool):
+        return None
     if context.policy.exists(tool) is False and not any(context.policy.exists(name) for name in _suffixes(tool)):
         return Proof(Execution.NOT_STARTED, Reason.UNKNOWN_TOOL, evidence=("not among the declared tools",))
-    if not all(_would_show(view) for view in call.views()) or context.offers.mention(tool):
+    if not all(_would_show(view) for view in call.views()):
         return None
     offers = context.offers.lists
     if any(view.call is not None and view.call.view is not View.FRAMEWORK for view in call.views()):
@@ -230,7 +232,7 @@ def _no_such_tool(call: Node, context: Context) -> Proof | None:
         return None
     if any(is_withheld(name) or has_marker(name) for offered in offers for name in offered.schemas):
         return None
-    if any(same_tool(name, tool) for offered in offers for name in offered.schemas) or context.exists(tool):
+    if any(same_tool(name, tool) for offered in offers for name in offered.schemas):
         return None
     return Proof(Execution.NOT_STARTED, Reason.UNKNOWN_TOOL, evidence=("not among the tools that the model was given",))
 

@@ -112,8 +112,10 @@ class Witness:
         values: Mapping[str, Any] = getattr(attributes, "_dict", _NO_VALUES)
         operation = values.get("gen_ai.operation.name")
         tool = operation == "execute_tool" or span._name[:13] == "execute_tool "
-        if operation is None and not tool:
-            tool = not MARKER_KEYS.isdisjoint(values) and begins_tool_span(values)
+        if not tool and not MARKER_KEYS.isdisjoint(values):
+            tool = operation is None and begins_tool_span(values)
+            if not tool and span._context is not None:
+                self._traces.began(span, values)
         if tool or self._evidence.watched:
             self._evidence.started(span, tool)
             if tool:

@@ -25,7 +25,7 @@ quarantined (1)  may have committed: settle it before anyone tries again
 retryable_pre_execution (1)  never started: may be tried again
   create_refund  malformed_arguments  call_lab_c1  status=ERROR, error.type=_OTHER, agno (off…  …ong_type.jsonl:678705da
 
-duplicates (1)  one effect, executed more than once
+duplicates (1)  one action, run more than once
   create_refund  certain  by action  2 spans: fc2b35394f0d09ae 8e4e411ae23e837d  s06_retry_new_id.jsonl
 
 3 calls: 1 quarantined, 1 retryable_pre_execution, 1 no_retry_needed; 1 duplicate

@@ -120,3 +120,16 @@ def test_nested_views_are_one_execution(run: AgentRun) -> None:
         inner = run.succeed(id=ID, args=ARGS)
     assert "duplicate_of" not in run.tags(inner)
     assert "duplicate_of" not in run.tags(outer)
+
+
+@pytest.mark.parametrize("key", ["gen_ai.conversation.id", "session.id"])
+@pytest.mark.parametrize("where", ["agent", "chat"])
+def test_the_conversation_that_an_agent_names_as_it_begins_links_two_runs(run: AgentRun, key: str, where: str) -> None:
+    first = None
+    for call_id in ("call_First7Qw2zz", "call_Second8Kd3"):
+        with run.agent(attributes={key: "c1"} if where == "agent" else None):
+            run.chat(attributes={key: "c1"} if where == "chat" else None)
+            call = run.fail(id=call_id, args=ARGS)
+        if first is None:
+            first = call
+    assert run.tags(call)["duplicate_of"] == f"{first.get_span_context().span_id:016x}"

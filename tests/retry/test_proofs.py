@@ -386,3 +386,13 @@ def test_a_call_without_a_name_is_not_unknown() -> None:
 def test_a_name_that_telemetry_cut_is_not_unknown() -> None:
     call = failed_tool("create_ref", id=ID, args=ARGS)
     assert judge(call, length_limit=10)[0].startswith("quarantined")
+
+
+@pytest.mark.parametrize("seen", ["offered", "came back"])
+def test_a_list_of_the_users_from_which_a_tool_is_missing_is_not_believed(seen: str) -> None:
+    policy = Policy(known=("get_*",))
+    call = failed_tool(id=ID, args=ARGS)
+    worked = tool(id="call_Other7Qw2", args='{"x":1}', at=(1, 2))
+    assert verdict(call, policy=policy) == (NEVER, "unknown_tool")
+    found = judge(call, policy=policy) if seen == "offered" else verdict(call, worked, policy=policy)
+    assert found[0] == "quarantined"
