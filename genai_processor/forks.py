@@ -45,6 +45,7 @@ _numbers: Final = itertools.count()
 _owners: Final[dict[int, weakref.ref[Locked]]] = {}
 _methods: Final[dict[int, weakref.WeakMethod[Callable[[], None]]]] = {}
 
+_ATTEMPTS: Final = 100  # busy threads may never all pause at once, and a fork must not wait for ever
 _forking = threading.RLock()  # one fork at a time: two could wait for each other
 _held: Final[list[threading.RLock]] = []
 
@@ -56,7 +57,10 @@ def _locks() -> list[threading.RLock]:
 def _before_fork() -> None:
     """Hold every lock. They nest in an order of which nothing is known here, so none is waited for while one is held."""
     _forking.acquire()
-    while (busy := _hold(_locks())) is not None:
+    for _ in range(_ATTEMPTS):
+        busy = _hold(_locks())
+        if busy is None:
+            return
         _let_go()
         busy.acquire()
         busy.release()

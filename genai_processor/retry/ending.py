@@ -61,7 +61,9 @@ def _outlived_parent(call: Node) -> str | None:
     if call.call is None or call.call.view is not View.FRAMEWORK or not call.call.dialect.ends_inside_parent:
         return None
     end, parent_end = call.span.end_ns, call.parent.span.end_ns if call.parent is not None else call.parent_ended
-    return "ended after its parent" if end is not None and parent_end is not None and end > parent_end else None
+    if end is None or parent_end is None or (call.span.start_ns or 0) >= parent_end:
+        return None  # one that began when its parent had ended was never run by that
+    return "ended after its parent" if end > parent_end else None
 
 
 def _fell_with_its_parent(call: Node, trace: Trace) -> str | None:

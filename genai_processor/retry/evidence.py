@@ -9,7 +9,6 @@ started.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from genai_processor.forks import guard_with_lock
 from genai_processor.retry.nodes import Below, Nested, Node
 
 MAX_OPEN: Final = 200_000
+_MAX_SIZE: Final = 32_000_000  # characters of nested calls, over all open spans
 _MAX_NESTED: Final = 64  # nested calls that are kept as such; of more, only that there were some
 _OPEN: Final = 2**63
 _OTHER, _OUTSIDE, _MODEL, _NESTED = Below.OTHER, Below.OUTSIDE, Below.MODEL, Below.NESTED
@@ -62,8 +62,9 @@ class Evidence:
         """How many spans are open below an open tool span; nothing for none."""
         self._suspects: set[int] = set()
         """The tool spans that were open when evidence was lost."""
-        self._lost_at = -1
-        """When that was, for tool spans that were not seen to begin."""
+        self._sizes: dict[int, int] = {}
+        """About how many characters the nested calls of each open span hold."""
+        self._size = 0
 
     def started(self, span: Any, begins_tool: bool) -> None:
         """Watch a tool span, and whatever begins below one."""
@@ -83,7 +84,7 @@ class Evidence:
             self.watched[own] = tools
         if len(self.watched) > MAX_OPEN:
             with self._lock:
-                self._note_loss(span)
+                self._note_loss()
                 self.watched.clear()
                 self._open.clear()
 
@@ -102,10 +103,13 @@ class Evidence:
         own = context[1] if context is not None else 0
         flags = below.pop(own, 0)
         tools = self._tools.pop(own, None) if self._tools else None
+        size = self._shed(own) if tools else 0
         if parent is not None and (not parent[2] or parent[1] in self.watched):
             if own_flags < 0:
                 own_flags = _OUTSIDE if span._kind._value_ in _OUTWARD else _OTHER
             self._pass_up(span, parent[1], flags | own_flags, tools, own_flags == _MODEL)
+            if size:
+                self._load(parent[1], size, span)
         # Last: a tool span that ends in between must find its child either open or told.
         return self._unwatch(own) if self.watched else ()
 
@@ -122,6 +126,20 @@ class Evidence:
             if len(held) > _MAX_NESTED:
                 del held[:-_MAX_NESTED]
                 self._add(above, _NESTED, span)
+
+    def _shed(self, own: int) -> int:
+        """Count out what the nested calls of a span held."""
+        with self._lock:
+            size = self._sizes.pop(own, 0)
+            self._size -= size
+            return size
+
+    def _load(self, above: int, size: int, span: Any) -> None:
+        with self._lock:
+            self._sizes[above] = self._sizes.get(above, 0) + size
+            self._size += size
+            if self._size > _MAX_SIZE:
+                self._drop(span)
 
     def _add(self, above: int, flags: int, span: Any) -> None:
         with self._lock:
@@ -157,9 +175,11 @@ class Evidence:
 
     def _unwatch(self, own: int) -> tuple[int, ...]:
         """Count a span as ended below the tool spans that are still open; returns those that are not."""
-        tools = self.watched.pop(own, ())
         if self._suspects:
             self._suspects.discard(own)
+        return self._count_out(own, self.watched.pop(own, ()))
+
+    def _count_out(self, own: int, tools: tuple[int, ...]) -> tuple[int, ...]:
         if not tools or tools == (own,):
             return ()
         late = []
@@ -181,10 +201,16 @@ class Evidence:
         """
         context, parent = span._context, span._parent
         own = context.span_id if context is not None else 0
-        partial = own in self._suspects if own in self.open_tools else (span._start_time or 0) <= self._lost_at
+        # Not seen to begin: nobody has watched what began below it, and may still be open.
+        lost = own not in self.open_tools or own in self._suspects
+        self._suspects.discard(own)
+        # What ends below it from here on comes late; so its own entry goes first, and what was told goes last.
+        tools = self.watched.pop(own, ())
+        still_open = self._open.pop(own, 0) > 0
         flags = self._below.pop(own, 0)
         node.tools = tuple(self._tools.pop(own, ()))
-        if self._open and self._open.pop(own, 0) > 0:
+        size = self._shed(own) if node.tools else 0
+        if still_open:
             node.latest = _OPEN
             flags |= _OTHER
         node.below = flags
@@ -196,8 +222,8 @@ class Evidence:
                 self._add(parent.span_id, _NESTED, span)
             if len(self._tools) > MAX_OPEN // 20:
                 self._drop(span)
-        late = self._unwatch(own) if self.watched else ()
-        return partial, late
+            self._load(parent.span_id, size + _size_of(node), span)
+        return lost, self._count_out(own, tools)
 
     def lost(self, span: Any) -> None:
         """Note that those above a span can be told only that there was one: for what is open now, absence proves nothing."""
@@ -205,17 +231,26 @@ class Evidence:
             self._add(span._parent.span_id, _OTHER, span)
         if span._context is not None:
             self._unwatch(span._context.span_id)
-        self._note_loss(span)
+        self._note_loss()
 
-    def _note_loss(self, span: Any) -> None:
+    def _note_loss(self) -> None:
         with self._lock:
-            self._suspects.update(list(self.open_tools))
-            self._lost_at = max(self._lost_at, span._end_time or span._start_time or 0, time.time_ns())
+            self._suspects = set(self.open_tools)
+
+    def told(self, own: int) -> bool:
+        """Whether something was told to a tool span after it was asked what stood below it."""
+        return self._below.pop(own, 0) != 0
 
     def _drop(self, span: Any) -> None:
         """Forget the older half of what is open."""
         with self._lock:
             for table in (self._below, self._tools):
-                for key in list(table)[: len(table) // 2]:
+                for key in list(table)[: (len(table) + 1) // 2]:
                     table.pop(key, None)
-            self._note_loss(span)
+                    if table is self._tools:
+                        self._shed(key)
+            self._note_loss()
+
+
+def _size_of(node: Node) -> int:
+    return 500 + sum(len(value) for value in node.span.attributes.values() if isinstance(value, str))

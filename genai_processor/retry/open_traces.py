@@ -26,6 +26,8 @@ _LARGE: Final = (
     "gen_ai.system_instructions",
     "input.value",
     "output.value",
+    "response",
+    "traceloop.entity.output",
 )
 
 
@@ -97,6 +99,10 @@ class OpenTraces:
         """The trace of that id, if anything of it is kept."""
         return self._traces.get(trace_id)
 
+    def has_lost(self, trace_id: int) -> bool:
+        """Whether something of a trace was kept once and is not any more."""
+        return trace_id in self._closed or trace_id in self._closed_before or str(trace_id) in self._forgotten
+
     def keep(self, span: Any, values: Mapping[str, Any]) -> None:
         """Keep a reference to a span that is no root; nothing of it is parsed."""
         trace_id = span._context[0]  # a span context is a tuple, and its properties are slow
@@ -153,6 +159,8 @@ class OpenTraces:
         """Close a trace whose root has ended, or which leaves this process, unless another part of it is running here."""
         if not remote:
             self._begun.pop(trace_id, None)
+            if trace_id not in self._traces and not self._entered:
+                return  # nothing was kept of it, as of most traces
         if self._entered:
             with self._lock:
                 running = self._entered.pop(trace_id, 0) - remote
@@ -184,8 +192,7 @@ class OpenTraces:
             new = OpenTrace(now)
             trace = self._traces.setdefault(trace_id, new)
             if trace is new:
-                closed = trace_id in self._closed or trace_id in self._closed_before
-                new.partial = closed or str(trace_id) in self._forgotten
+                new.partial = self.has_lost(trace_id)
             oldest = self._oldest(new)
             if oldest is not None:
                 too_old = now - oldest[1].opened > self._limits.max_age

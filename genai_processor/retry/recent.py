@@ -138,6 +138,8 @@ class RecentRuns:
                 replaced = run.pop(view, None)
                 if replaced is not None:
                     raised.update(dict.fromkeys(replaced.raised))
+                if replaced is not None and view == span_id and replaced.verdict.quarantined:
+                    verdict = replaced.verdict  # of another processor, with another policy: the worse one counts
             if len(run) < _MAX_CALLS:
                 run[span_id] = _Call(verdict, tuple(itertools.islice(raised, _MAX_RAISED)))
             if len(run) >= _MAX_CALLS or len(raised) > _MAX_RAISED or node.span.parent_span_id is None or not trace_id:

@@ -22,11 +22,11 @@ from genai_processor.retry.evidence import MAX_OPEN, Evidence, begins_tool_span
 from genai_processor.retry.glance import glance
 from genai_processor.retry.holding import ServedCalls
 from genai_processor.retry.judgement import Judgement, belied, may_be_belied
-from genai_processor.retry.live_calls import LiveCalls
+from genai_processor.retry.live_calls import LiveCalls, inner_spans
 from genai_processor.retry.nodes import Below, Node
 from genai_processor.retry.open_traces import DEFAULT_LIMITS, Limits, OpenTrace, OpenTraces
 from genai_processor.retry.policy import Policy, same_tool
-from genai_processor.retry.recent import RecentRuns
+from genai_processor.retry.recent import RecentRuns, ended_calls
 from genai_processor.retry.trace import adopt
 from genai_processor.retry.verdict import CallFacts, Effect, Execution, classify
 from genai_processor.spans.live import from_readable
@@ -57,11 +57,13 @@ class Around(NamedTuple):
 
     Attributes:
         raised: The exception that is passing through it. Of a cancellation or an interrupt the API records nothing.
+        handled: The exception that was being handled already when it began, and still is.
         parent_ended: When the span above it ended, nanoseconds since the epoch, if that was before this one.
     """
 
     raised: BaseException | None
     parent_ended: int | None
+    handled: BaseException | None = None
 
     @property
     def harmless(self) -> bool:
@@ -123,6 +125,10 @@ class Witness:
                 if len(self._evidence.open_tools) > MAX_OPEN:
                     self._give_up_oldest()
         parent = span._parent
+        if self._undecided and parent is not None:
+            before = self._undecided.get(parent[1])
+            if before is not None:  # that its span says so has to wait for this one's end
+                self._recent.revise(before.trace_id, before.span_id, belied(before).verdict)
         if (parent is None or parent[2]) and span._context is not None:
             self._traces.entered(span._context[0], remote=parent is not None)
 
@@ -201,8 +207,9 @@ class Witness:
         ended = getattr(above, "_end_time", None)
         if ended is not None and span._end_time is not None and ended >= span._end_time:
             ended = None
+        same = error if error is handled else None
         error = None if error is handled else error
-        return _NOTHING if error is None and ended is None else Around(error, ended)
+        return _NOTHING if error is None and same is None and ended is None else Around(error, ended, same)
 
     def _no_longer_open(self, span: Any) -> None:
         """Last of all: whoever asks for the run's calls meanwhile finds this one open, or its verdict."""
@@ -213,7 +220,20 @@ class Witness:
         with contextlib.suppress(KeyError, StopIteration, RuntimeError):  # another thread was faster
             tools = self._evidence.open_tools
             dropped = tools.pop(next(iter(tools)))
+            self._around.pop(dropped._context[1], None)
             self._recent.lost(dropped._context[0])
+
+    def _await_late(self, judgement: Judgement) -> Judgement:
+        """Remember a call that a span below it may yet belie; returns it, belied if one has done so by now."""
+        with self._lock:
+            for own in (judgement.span_id, *judgement.views):
+                self._undecided[own] = judgement
+            while len(self._undecided) > _MAX_UNDECIDED:
+                self._recent.lost(self._undecided.popitem(last=False)[1].trace_id)
+        told = [self._evidence.told(own) for own in (judgement.span_id, *judgement.views)]
+        if any(told):
+            return belied(judgement)._replace(late=False)
+        return judgement
 
     def _is_alone(self, node: Node, above: tuple[int, ...]) -> bool:
         """Whether no call of the same tool is open in the same trace, but for those that the call stands in."""
@@ -302,7 +322,7 @@ class Witness:
             evidence = (*node.call.failure, f"ended by {torn}")
             node.call = node.call._replace(failure=evidence, error_types=(*node.call.error_types, torn))
         if node.call is None:
-            keep = node.operation not in (Operation.MCP, Operation.OTHER)
+            keep = node.operation is not Operation.OTHER
             return self._pass_up(readable, values, _BELOW.get(node.operation, -1), keep=keep)
         context = readable._context
         above = self._evidence.watched.get(context.span_id, ()) if context is not None else ()
@@ -320,13 +340,17 @@ class Witness:
             return self._judged(readable, judgement._replace(inner=inner), late)
         if trace is None:
             trace = OpenTrace()
+            trace.partial = self._traces.has_lost(context.trace_id) if context is not None else False
+        if node.inner:
+            for view in inner_spans(node):  # of what came below an inner span after it was judged
+                if self._evidence.told(view):
+                    node.below |= Below.OTHER
         judgement = self._calls.failed(node, readable, trace, lost)
         if may_be_belied(judgement.verdict):
-            with self._lock:
-                self._undecided[judgement.span_id] = judgement
-                if len(self._undecided) > _MAX_UNDECIDED:
-                    self._undecided.popitem(last=False)
+            judgement = self._await_late(judgement)
         handled = around.raised if node.call.failure else None
+        if handled is None and around.handled is not None and ended_calls(around.handled):
+            handled = around.handled  # it ended an earlier call, and may have been raised again in this one
         self._recent.note(node, judgement.trace_id, judgement.span_id, judgement.verdict, handled)
         return self._judged(readable, judgement, late)
 

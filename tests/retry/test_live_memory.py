@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -165,7 +166,7 @@ def test_a_call_that_ends_after_the_one_above_it_belies_that_one(run: AgentRun, 
     late = run.succeed if end == "well" else run.fail
     nested = late("charge", id="call_Third9Kd1", args=ARGS, parent=call)
     assert run.entry(call).state is State.QUARANTINED
-    assert run.tags(nested)["verdict"] == "quarantined", "nobody waited for it any more"
+    assert run.tags(nested)["verdict"] == ("no_retry_needed" if end == "well" else "quarantined")
     assert [event["genai.retry.late"] for event in run.events()].count(True) == 1
 
 
@@ -295,3 +296,107 @@ def test_a_scope_made_while_another_thread_notes_its_first_call_keeps_both() -> 
     scope = history.scope("s")
     assert isinstance(scope, Scope)
     assert scope.ids == {first.call_id: first}
+
+
+# -- evidence that comes at an awkward moment --------------------------------------------------------------------------
+
+
+def test_a_child_that_ends_while_its_tool_is_judged_belies_it(run: AgentRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread's request below the tool begins and ends between any two steps of the judging."""
+    witness: Any = run.processor._stamper._judge  # type: ignore[attr-defined]
+    failed = witness._calls.failed
+    with rejected(run) as call:
+
+        def meanwhile(*args: Any) -> Any:
+            judgement = failed(*args)
+            run.begin("POST", kind=SpanKind.CLIENT, parent=call).end()
+            return judgement
+
+        monkeypatch.setattr(witness._calls, "failed", meanwhile)
+    assert run.verdict(call)[0] == "quarantined"
+    assert not witness._evidence._below
+
+
+def test_a_child_that_was_open_ends_between_two_looks_at_it(run: AgentRun) -> None:
+    witness: Any = run.processor._stamper._judge  # type: ignore[attr-defined]
+    with rejected(run) as call:
+        child = run.begin("POST", kind=SpanKind.CLIENT)
+
+        class Racing(dict[int, Any]):
+            def pop(self, key: int, *default: Any) -> Any:
+                if child.is_recording():
+                    child.end()
+                return super().pop(key, *default)
+
+        witness._evidence._tools = Racing(witness._evidence._tools)
+        witness._evidence._below = Racing(witness._evidence._below)
+    assert run.verdict(call)[0] == "quarantined"
+
+
+@pytest.mark.parametrize("when", ["before the outer ends", "after it"])
+def test_what_ends_late_below_an_inner_view_speaks_against_the_outer(run: AgentRun, when: str) -> None:
+    with run.tool(scope="pydantic-ai", id=ID) as outer:
+        with rejected(run) as inner:
+            pass
+        if when == "before the outer ends":
+            run.begin("POST", kind=SpanKind.CLIENT, parent=inner).end()
+        outer.set_attribute("error.type", "RuntimeError")
+    if when == "after it":
+        assert run.verdict(outer)[0] == "retryable_pre_execution"
+        run.begin("POST", kind=SpanKind.CLIENT, parent=inner).end()
+    else:
+        assert run.verdict(outer)[0].startswith("quarantined")
+    assert run.entry(outer).state is State.QUARANTINED
+
+
+def test_a_tool_that_says_so_only_at_its_end_has_no_proof_that_it_never_started(run: AgentRun) -> None:
+    with run.span("create_refund", scope="pydantic-ai") as call:
+        open_child = run.begin("POST", kind=SpanKind.CLIENT)
+        call.set_attributes({"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "create_refund", **REJECTED})
+    assert run.verdict(call)[0].startswith("quarantined")
+    open_child.end()
+
+
+def test_a_servers_list_of_tools_is_known_live(run: AgentRun) -> None:
+    """Whose arguments the server checks, the framework does not."""
+    answer = json.dumps({"tools": [{"name": "create_refund", "inputSchema": SCHEMA}]})
+    llama = {
+        "openinference.span.kind": "TOOL",
+        "tool.name": "create_refund",
+        "tool.parameters": json.dumps(SCHEMA),
+        "input.value": '{"kwargs": {"order_id": "o1"}}',
+        "error.type": "TypeError",
+    }
+    with run.agent():
+        scope = "openinference.instrumentation.llama_index"
+        with run.span("FunctionTool.acall", scope=scope, attributes=llama) as before:
+            pass
+        listing = {"rpc.method": "tools/list", "response": answer}
+        with run.span("MCP request: tools/list", scope="logfire.mcp", kind=SpanKind.CLIENT, attributes=listing):
+            pass
+        with run.span("FunctionTool.acall", scope=scope, attributes=llama) as call:
+            pass
+    assert run.verdict(before)[0] == "retryable_pre_execution"
+    assert run.verdict(call)[0].startswith("quarantined")
+
+
+def test_a_call_that_began_when_its_parent_had_ended_came_back_all_the_same(run: AgentRun) -> None:
+    """Sent in the background, after the answer to the request: nobody ever waited for it."""
+    root = run.begin("GET /", kind=SpanKind.SERVER)
+    root.end()
+    call = run.succeed("send_mail", id=ID, args=ARGS, result="ok", parent=root)
+    assert run.verdict(call) == ("no_retry_needed", "succeeded")
+
+
+def test_nested_calls_of_parents_that_never_end_are_bounded_in_bytes() -> None:
+    run = AgentRun()
+    witness: Any = run.processor._stamper._judge  # type: ignore[attr-defined]
+    arguments = json.dumps({"text": "x" * 100_000})
+    for number in range(1, 1_000):
+        beyond = NonRecordingSpan(SpanContext(number, number, False, TraceFlags(1)))
+        run.fail(id=ID, args=arguments, parent=beyond)
+        run.exporter.clear()
+    held = witness._evidence
+    assert held._size == sum(held._sizes.values()) < 40_000_000
+    assert set(held._sizes) == set(held._tools)
+    assert len(held._tools) < 500

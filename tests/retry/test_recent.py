@@ -271,7 +271,7 @@ def test_a_retry_made_while_its_reason_is_handled_is_a_run_of_its_own() -> None:
     """The first attempt was rejected; the second paid, and then lost its model, outside any call."""
     runs = RecentRuns.of_process()
     first = ValueError("rejected")
-    failed(runs, 0xA1, SAFE, first)
+    failed(runs, 0x5D8A9E1C44D20B7F3390C6AA17E2F4B1, SAFE, first)
     lost, chosen = ConnectionError("no model"), ConnectionError("no model")
     lost.__context__ = first
     chosen.__cause__ = first
