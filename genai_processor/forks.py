@@ -45,7 +45,7 @@ _numbers: Final = itertools.count()
 _owners: Final[dict[int, weakref.ref[Locked]]] = {}
 _methods: Final[dict[int, weakref.WeakMethod[Callable[[], None]]]] = {}
 
-_ATTEMPTS: Final = 100  # busy threads may never all pause at once, and a fork must not wait for ever
+_ATTEMPTS: Final = 1_000
 _forking = threading.RLock()  # one fork at a time: two could wait for each other
 _held: Final[list[threading.RLock]] = []
 
@@ -55,7 +55,10 @@ def _locks() -> list[threading.RLock]:
 
 
 def _before_fork() -> None:
-    """Hold every lock. They nest in an order of which nothing is known here, so none is waited for while one is held."""
+    """Hold every lock. They nest in an order of which nothing is known here, so none is waited for while one is held.
+
+    Busy threads may never all pause at once, and the application must get its child: then it is forked as things stand.
+    """
     _forking.acquire()
     for _ in range(_ATTEMPTS):
         busy = _hold(_locks())

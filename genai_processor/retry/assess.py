@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cached_property
 from typing import Any
 
 from genai_processor.retry.assessed import AssessedCall
@@ -203,9 +202,8 @@ class Assessor:
         return self._ended[key]
 
     def _reported_failed(self, call_id: str) -> bool:
-        return self._enclosing and call_id in self._failed_results
+        return self._enclosing and call_id in self.trace.once("failed results", self._failed_results)
 
-    @cached_property
     def _failed_results(self) -> frozenset[str]:
         """The ids of calls that a later message reports as failed."""
         return frozenset(
@@ -215,7 +213,6 @@ class Assessor:
             if result.failed and result.call_id is not None
         )
 
-    @cached_property
     def _ended_well(self) -> frozenset[str]:
         return frozenset(
             call.call.tool
@@ -269,7 +266,7 @@ class Assessor:
         return self._offers[key]
 
     def _exists(self, tool: str) -> bool:
-        return any(same_tool(name, tool) for name in self._ended_well)
+        return any(same_tool(name, tool) for name in self.trace.once("ended well", self._ended_well))
 
 
 def _outermost(node: Node) -> Node:

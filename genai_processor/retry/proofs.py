@@ -217,12 +217,13 @@ def _no_such_tool(call: Node, context: Context) -> Proof | None:
     tool = call.call.tool if call.call is not None else None
     if tool is None or is_withheld(tool) or has_marker(tool) or context.trace.is_cut(tool):
         return None
+    undeclared = context.policy.exists(tool) is False and not any(context.policy.exists(name) for name in _suffixes(tool))
+    if not undeclared and not all(_would_show(view) for view in call.views()):
+        return None
     if context.offers.mention(tool) or context.exists(tool):
         return None
-    if context.policy.exists(tool) is False and not any(context.policy.exists(name) for name in _suffixes(tool)):
+    if undeclared:
         return Proof(Execution.NOT_STARTED, Reason.UNKNOWN_TOOL, evidence=("not among the declared tools",))
-    if not all(_would_show(view) for view in call.views()):
-        return None
     offers = context.offers.lists
     if any(view.call is not None and view.call.view is not View.FRAMEWORK for view in call.views()):
         if call.call is None or call.call.view is View.FRAMEWORK:
