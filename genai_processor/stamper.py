@@ -133,8 +133,10 @@ class Stamper:
         if judgement is None:
             return span
         try:
-            if judgement.belies is not None:
-                self._tell(span, judgement.belies)
+            late = judgement.belies
+            while late is not None:
+                self._tell(span, late)
+                late = late.belies
             return self._tell(span, judgement)
         except Exception as error:  # noqa: BLE001
             self.faults.count(Fault.TAG, "A span could not be tagged; it is forwarded as it came", error)

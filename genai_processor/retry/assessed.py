@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from genai_processor.retry.history import Execution as Recorded
+from genai_processor.retry.execution import Execution as Recorded
 from genai_processor.retry.joins import Joined
 from genai_processor.retry.nodes import Node
 from genai_processor.retry.usage import INPUT_TOKENS, tokens

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, Final
 
-from genai_processor.retry.history import Execution
+from genai_processor.retry.execution import Execution
 from genai_processor.retry.joins import Turns
 from genai_processor.retry.open_traces import OpenTrace, OpenTraces
 from genai_processor.retry.trace import Trace

@@ -7,7 +7,8 @@ import enum
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from genai_processor.retry.history import Action, Execution, Scope
+from genai_processor.retry.execution import Execution
+from genai_processor.retry.history import Action, Scope
 from genai_processor.retry.verdict import Effect, Ended
 from genai_processor.spans.values import index_like
 

@@ -11,8 +11,8 @@ from genai_processor.retry.assess import Assessor
 from genai_processor.retry.assessed import AssessedCall
 from genai_processor.retry.came_back import CameBack, Rendered
 from genai_processor.retry.duplicates import Repetition, repetition
+from genai_processor.retry.execution import Execution as Recorded
 from genai_processor.retry.glance import Glance
-from genai_processor.retry.history import Execution as Recorded
 from genai_processor.retry.history import History
 from genai_processor.retry.holding import HeldArguments
 from genai_processor.retry.judgement import Judgement

@@ -8,16 +8,14 @@ a scan of the recorded trace may be stricter. Nothing is parsed before a failed 
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-from opentelemetry.trace import get_current_span
+from typing import TYPE_CHECKING, Any, Final
 
 from genai_processor.forks import guard_with_lock
+from genai_processor.retry.around import Around, Surroundings
 from genai_processor.retry.evidence import MAX_OPEN, Evidence, begins_tool_span
 from genai_processor.retry.glance import glance
 from genai_processor.retry.holding import ServedCalls
@@ -42,7 +40,6 @@ __all__ = ["Judgement", "Limits", "Witness"]
 
 _NO_VALUES: Final[Mapping[str, Any]] = {}
 _MAX_UNDECIDED: Final = 1_000
-_MAX_AROUND: Final = 10_000
 _INFERENCES: Final = frozenset({"chat", "generate_content", "text_completion"})
 _BELOW: Final = {
     Operation.INFERENCE: Below.MODEL,
@@ -50,28 +47,6 @@ _BELOW: Final = {
     Operation.MCP: Below.NOTHING,
 }
 _READ_ONLY: Final = Effect.READ_ONLY
-
-
-class Around(NamedTuple):
-    """What is going on around a span that ends.
-
-    Attributes:
-        raised: The exception that is passing through it. Of a cancellation or an interrupt the API records nothing.
-        handled: The exception that was being handled already when it began, and still is.
-        parent_ended: When the span above it ended, nanoseconds since the epoch, if that was before this one.
-    """
-
-    raised: BaseException | None
-    parent_ended: int | None
-    handled: BaseException | None = None
-
-    @property
-    def harmless(self) -> bool:
-        """Whether a span that shows no failure may be taken for well."""
-        return self.parent_ended is None and (self.raised is None or isinstance(self.raised, Exception))
-
-
-_NOTHING: Final = Around(None, None)
 
 
 class Witness:
@@ -104,8 +79,7 @@ class Witness:
         self._served = ServedCalls()
         self._recent = recent if recent is not None else RecentRuns.of_process()
         self._undecided: OrderedDict[int, Judgement] = OrderedDict()
-        self._around: dict[int, tuple[Any, BaseException | None]] = {}
-        """The span above each open tool span; and what was being handled when that began, so did not end it."""
+        self._around = Surroundings()
         self._recent.watch(self._open_calls)
 
     def on_start(self, span: SDKSpan, parent_context: Context | None = None) -> None:
@@ -121,7 +95,7 @@ class Witness:
         if tool or self._evidence.watched:
             self._evidence.started(span, tool)
             if tool:
-                self._note_around(span, parent_context)
+                self._around.began(span, parent_context)
                 if len(self._evidence.open_tools) > MAX_OPEN:
                     self._give_up_oldest()
         parent = span._parent
@@ -147,20 +121,20 @@ class Witness:
             return self._passed(span, late) if parent is None or parent[2] or self._undecided else None
         operation = values.get("gen_ai.operation.name")
         if operation == "execute_tool":
-            around = self._around_of(span)
+            around = self._around.ended(span)
             seen = self._glance(span, attributes, values) if around.harmless else None
             judgement = seen or self._read(span, values, around)
             self._no_longer_open(span)
             return judgement
         if operation.__class__ is str and operation in _INFERENCES and "openinference.span.kind" not in values:
             return self._pass_up(span, values, Below.MODEL)
-        judgement = self._read(span, values, self._around_of(span))
+        judgement = self._read(span, values, self._around.ended(span))
         self._no_longer_open(span)
         return judgement
 
     def passed_over(self, span: ReadableSpan) -> None:
         """Take note of an ended span that somebody else has judged."""
-        self._around_of(span)
+        self._around.ended(span)
         self._evidence.ended(span, Below.NESTED)
         self._no_longer_open(span)
 
@@ -172,7 +146,7 @@ class Witness:
         """
         context, attributes = span._context, span._attributes
         self._evidence.lost(span)
-        self._around.pop(context.span_id if context is not None else 0, None)
+        self._around.forget(context.span_id if context is not None else 0)
         if context is None:
             return None
         self._recent.lost(context.trace_id)
@@ -187,30 +161,6 @@ class Witness:
 
     # -- what is going on meanwhile --------------------------------------------------------------------------------
 
-    def _note_around(self, span: SDKSpan, parent_context: Context | None) -> None:
-        above = get_current_span(parent_context) if span._parent is not None else None
-        handled = sys.exc_info()[1]
-        if span._context is not None and (above is not None or handled is not None):
-            self._around[span._context.span_id] = (above, handled)
-            while len(self._around) > _MAX_AROUND:
-                try:
-                    del self._around[next(iter(self._around))]
-                except (KeyError, StopIteration, RuntimeError):  # another thread was faster
-                    return
-
-    def _around_of(self, span: Any) -> Around:
-        error = sys.exc_info()[1]
-        found = self._around.pop(span._context[1], None) if span._context is not None else None
-        if found is None:
-            return _NOTHING if error is None else Around(error, None)
-        above, handled = found
-        ended = getattr(above, "_end_time", None)
-        if ended is not None and span._end_time is not None and ended >= span._end_time:
-            ended = None
-        same = error if error is handled else None
-        error = None if error is handled else error
-        return _NOTHING if error is None and same is None and ended is None else Around(error, ended, same)
-
     def _no_longer_open(self, span: Any) -> None:
         """Last of all: whoever asks for the run's calls meanwhile finds this one open, or its verdict."""
         if self._evidence.open_tools and span._context is not None:
@@ -220,19 +170,28 @@ class Witness:
         with contextlib.suppress(KeyError, StopIteration, RuntimeError):  # another thread was faster
             tools = self._evidence.open_tools
             dropped = tools.pop(next(iter(tools)))
-            self._around.pop(dropped._context[1], None)
+            self._around.forget(dropped._context[1])
             self._recent.lost(dropped._context[0])
 
     def _await_late(self, judgement: Judgement) -> Judgement:
-        """Remember a call that a span below it may yet belie; returns it, belied if one has done so by now."""
+        """Remember a call that a span below it may yet belie; returns it, belied if one has done so by now.
+
+        Its verdict has been noted before, so that whoever belies it from here on finds what to revise.
+        """
+        spans = (judgement.span_id, *judgement.views)
         with self._lock:
-            for own in (judgement.span_id, *judgement.views):
-                self._undecided[own] = judgement
+            for span_id in spans:
+                self._undecided[span_id] = judgement
             while len(self._undecided) > _MAX_UNDECIDED:
                 self._recent.lost(self._undecided.popitem(last=False)[1].trace_id)
-        told = [self._evidence.told(own) for own in (judgement.span_id, *judgement.views)]
-        if any(told):
-            return belied(judgement)._replace(late=False)
+        told = [self._evidence.told(span_id) for span_id in spans]
+        if not any(told):
+            return judgement
+        with self._lock:
+            for span_id in spans:
+                self._undecided.pop(span_id, None)
+        judgement = belied(judgement)._replace(late=False)
+        self._recent.revise(judgement.trace_id, judgement.span_id, judgement.verdict)
         return judgement
 
     def _is_alone(self, node: Node, above: tuple[int, ...]) -> bool:
@@ -275,13 +234,20 @@ class Witness:
             self._traces.left(span._context.trace_id, remote=span._parent is not None)
 
     def _belied(self, above: tuple[int, ...]) -> Judgement | None:
+        """The judgements that a span belies by ending late below their calls, each with the next."""
+        found: Judgement | None = None
         with self._lock:
-            before = next(filter(None, (self._undecided.pop(tool, None) for tool in above)), None)
-        if before is None:
-            return None
-        judgement = belied(before)
-        self._recent.revise(judgement.trace_id, judgement.span_id, judgement.verdict)
-        return judgement
+            for span_id in above:
+                before = self._undecided.pop(span_id, None)
+                if before is not None:
+                    for view in (before.span_id, *before.views):
+                        self._undecided.pop(view, None)
+                    found = belied(before)._replace(belies=found)
+        judgement = found
+        while judgement is not None:
+            self._recent.revise(judgement.trace_id, judgement.span_id, judgement.verdict)
+            judgement = judgement.belies
+        return found
 
     # -- calls that came back --------------------------------------------------------------------------------------
 
@@ -346,12 +312,12 @@ class Witness:
                 if self._evidence.told(view):
                     node.below |= Below.OTHER
         judgement = self._calls.failed(node, readable, trace, lost)
-        if may_be_belied(judgement.verdict):
-            judgement = self._await_late(judgement)
         handled = around.raised if node.call.failure else None
         if handled is None and around.handled is not None and ended_calls(around.handled):
             handled = around.handled  # it ended an earlier call, and may have been raised again in this one
         self._recent.note(node, judgement.trace_id, judgement.span_id, judgement.verdict, handled)
+        if may_be_belied(judgement.verdict):
+            judgement = self._await_late(judgement)
         return self._judged(readable, judgement, late)
 
 

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from genai_processor.retry.history import Execution, History, Scope
+from genai_processor.retry.execution import Execution
+from genai_processor.retry.history import History, Scope
 from genai_processor.retry.seen import SeenNames
 from genai_processor.retry.verdict import Ended
 from genai_processor.spans.arguments import WITHHELD, Arguments, read_arguments

@@ -18,7 +18,8 @@ from support.spans import ARGS, ID, SCHEMA
 from genai_processor.ledger import State
 from genai_processor.retry import open_traces
 from genai_processor.retry.evidence import Evidence
-from genai_processor.retry.history import Execution, History, Scope
+from genai_processor.retry.execution import Execution
+from genai_processor.retry.history import History, Scope
 from genai_processor.retry.open_traces import Limits, OpenTraces
 from genai_processor.retry.verdict import Ended
 
