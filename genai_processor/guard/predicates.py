@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from genai_processor.retry.recent import RecentRuns, chain, ended_calls
+from genai_processor.retry.raised import chain, ended_calls
+from genai_processor.retry.recent import RecentRuns
 from genai_processor.retry.verdict import Effect, Reason, RetryVerdict
 
 

@@ -1,46 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which calls failed lately with which exception: what `is_safe_to_retry` asks.
-
-A span keeps an exception's type and message, not the exception. The one that is being handled while a failed span ends gets
-a mark of its own, a random word among its attributes; the call remembers the mark, and no reference to the exception.
-"""
+"""Which calls failed lately with which exception: what `is_safe_to_retry` asks."""
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from genai_processor.forks import guard_with_lock
 from genai_processor.retry.nodes import Node
+from genai_processor.retry.raised import MAX_CHAIN, Raised, caught_in, described, names_of, recorded_in, unless_caught
 from genai_processor.retry.verdict import Effect, Reason, RetryVerdict, Verdict
 
 _MAX_RUNS: Final = 2_000
 _MAX_CALLS: Final = 1_000
-_MAX_CHAIN: Final = 100
 _MAX_RAISED: Final = 100
-_MARK: Final = "_genai_processor_mark"
 _ATTEMPTS: Final = 10
 _BITS: Final = (1 << 25) - 1  # four MiB, allocated with the first trace
-
-
-class Raised(NamedTuple):
-    """An exception, as far as it is remembered.
-
-    Attributes:
-        mark: The mark that the exception object bears, or None if only a span's event tells of it, or it can bear none.
-        kind: Digest of the last part of the type's name.
-        text: Digest of that name and the message, or None where the message is empty or was not recorded.
-    """
-
-    mark: str | None
-    kind: bytes
-    text: bytes | None
 
 
 class _Call(NamedTuple):
@@ -123,9 +102,9 @@ class RecentRuns:
         A call without anything above it is the whole of its trace, which then tells nothing of the run that it belongs to.
         """
         views = [view.span.span_id for view in node.views()[1:]]
-        names = _names(node)
-        recorded = list(_recorded(node))
-        caught, met = _caught(names, handled)
+        names = names_of(node)
+        recorded = list(recorded_in(node))
+        caught, met = caught_in(names, handled)
         with self._lock:
             run = self._runs.setdefault(trace_id, {})
             self._runs.move_to_end(trace_id)
@@ -133,7 +112,7 @@ class RecentRuns:
                 self._forget(self._runs)
             if met:
                 met -= {have.mark for call in run.values() for have in call.raised}
-            raised = dict.fromkeys((*_unless_caught(recorded, caught, met), *caught))
+            raised = dict.fromkeys((*unless_caught(recorded, caught, met), *caught))
             for view in (*(int(view, 16) for view in views if view), span_id):
                 replaced = run.pop(view, None)
                 if replaced is not None:
@@ -175,8 +154,8 @@ class RecentRuns:
         Returns:
             None if no such run is known, or not all of its calls are, or one of them is still open.
         """
-        wanted = [_described(error) for error in itertools.islice(errors, _MAX_CHAIN + 1)]
-        if len(wanted) > _MAX_CHAIN:
+        wanted = [described(error) for error in itertools.islice(errors, MAX_CHAIN + 1)]
+        if len(wanted) > MAX_CHAIN:
             return None
         still_open = self._open_traces()  # before what has ended: a call that ends in between is found there
         if still_open is None:
@@ -199,34 +178,6 @@ class RecentRuns:
 
 
 _OF_PROCESS: Final = RecentRuns()
-
-
-def chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception, what it was raised from, and what a group holds; each once, and not without end."""
-    stack, seen = [error], set[int]()
-    while stack and len(seen) <= _MAX_CHAIN:
-        current = stack.pop()
-        if id(current) in seen:
-            continue
-        seen.add(id(current))
-        yield current
-        stack.extend(inner for inner in (current.__cause__, current.__context__) if inner is not None)
-        if isinstance(current, BaseExceptionGroup):
-            stack.extend(current.exceptions)
-
-
-def ended_calls(error: BaseException, depth: int = 0) -> bool:
-    """Whether an exception has ended a call, or was raised explicitly from one that did; of a group, whether all have.
-
-    Its likes do not count, and neither does what was being handled while it was raised: that may belong to an earlier run.
-    """
-    if depth > _MAX_CHAIN:
-        return False
-    if _mark_of(error) is not None:
-        return True
-    if isinstance(error, BaseExceptionGroup):
-        return all(ended_calls(inner, depth + 1) for inner in error.exceptions)
-    return error.__cause__ is not None and ended_calls(error.__cause__, depth + 1)
 
 
 def _items(table: OrderedDict[int, dict[int, _Call]]) -> list[tuple[int, dict[int, _Call]]] | None:
@@ -265,89 +216,3 @@ def _found(runs: Iterable[tuple[int, dict[int, _Call]]], wanted: list[Raised]) -
                 if same or alike:
                     found[trace_id] = None
     return list(found) if marks and met == marks else None
-
-
-_GENERIC = frozenset({"_OTHER", "Exception", "None"})
-
-
-def _last(name: str) -> str:
-    return name.rpartition(".")[2]
-
-
-def _names(node: Node) -> frozenset[str]:
-    """The types of what ended a call, as its spans name them."""
-    names: list[str] = []
-    for view in node.views():
-        names += [_last(str(event.attributes.get("exception.type"))) for event in _exceptions(view)]
-        if view.call is not None:
-            names += map(_last, view.call.error_types)
-    return frozenset(names)
-
-
-def _exceptions(view: Node) -> list[Any]:
-    return [event for event in view.span.events if event.name == "exception"]
-
-
-def _recorded(node: Node) -> Iterator[Raised]:
-    """The exceptions that a call's spans tell of."""
-    for view in node.views():
-        for event in _exceptions(view):
-            message = event.attributes.get("exception.message")
-            name = _last(str(event.attributes.get("exception.type")))
-            yield _remembered(None, name, message if isinstance(message, str) else "")
-
-
-def _caught(names: frozenset[str], handled: BaseException | None) -> tuple[list[Raised], set[str | None]]:
-    """The exceptions, among those that are being handled, that may have ended a call, and marks that they bore before.
-
-    What was being handled before the call began stands behind its own exception, and is none of it. So where the outermost
-    fits, only that counts.
-    """
-    if handled is None:
-        return [], set()
-    fitting: list[BaseException] = []
-    try:
-        if not names or not names.isdisjoint(_GENERIC) or type(handled).__name__ in names:
-            fitting = [handled]
-        else:
-            fitting.extend(error for error in chain(handled) if type(error).__name__ in names)
-    except Exception:  # noqa: BLE001 - an exception's own attributes may raise anything
-        pass
-    met = {mark for error in fitting if (mark := _mark_of(error)) is not None}
-    return [_described(error, mark=True) for error in fitting], {*met}
-
-
-def _unless_caught(recorded: list[Raised], caught: list[Raised], met: set[str | None]) -> Iterator[Raised]:
-    """What was recorded of exceptions that were not caught as well. One that some other call bore before may be another."""
-    own = [have for have in caught if have.mark is not None and have.mark not in met]
-    known = {(have.kind, text) for have in own for text in (have.text, None)}
-    return (have for have in recorded if (have.kind, have.text) not in known)
-
-
-def _described(error: BaseException, *, mark: bool = False) -> Raised:
-    try:
-        message = str(error)
-    except Exception:  # noqa: BLE001 - an exception's own `__str__` may raise anything
-        message = ""
-    return _remembered(_mark_of(error, make=mark), type(error).__name__, message)
-
-
-def _remembered(mark: str | None, name: str, message: str) -> Raised:
-    return Raised(mark, _digest(name), _digest(f"{name}\0{message}") if message else None)
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
-def _mark_of(error: BaseException, *, make: bool = False) -> str | None:
-    """The mark that an exception bears. Random, so that one that was pickled elsewhere is not taken for another.
-
-    It stands in the exception's own dictionary, past whatever its class does on access to attributes.
-    """
-    try:
-        own: dict[str, Any] = BaseException.__dict__["__dict__"].__get__(error)
-        mark = own.setdefault(_MARK, os.urandom(16).hex()) if make else own.get(_MARK)
-    except Exception:  # noqa: BLE001 - whatever it was: it cannot be told from its likes
-        return None
-    return mark if isinstance(mark, str) else None

@@ -24,7 +24,8 @@ from genai_processor.retry.live_calls import LiveCalls, inner_spans
 from genai_processor.retry.nodes import Below, Node
 from genai_processor.retry.open_traces import DEFAULT_LIMITS, Limits, OpenTrace, OpenTraces
 from genai_processor.retry.policy import Policy, same_tool
-from genai_processor.retry.recent import RecentRuns, ended_calls
+from genai_processor.retry.raised import ended_calls
+from genai_processor.retry.recent import RecentRuns
 from genai_processor.retry.trace import adopt
 from genai_processor.retry.verdict import CallFacts, Effect, Execution, classify
 from genai_processor.spans.live import from_readable

@@ -155,7 +155,7 @@ def test_long_lines_are_left_out(tmp_path: Path) -> None:
     assert "longer than 100 bytes" in done.json()["errors"][0]["error"]
 
 
-def test_option_beats_variable() -> None:
+def test_option_beats_variable(tmp_path: Path) -> None:
     by_variable = run("scan", "--format", "json", REFUND_TWICE, GENAI_PROCESSOR_READ_ONLY_TOOLS="create_*")
     assert by_variable.json()["calls"][0]["verdict"] == "retryable_read_only"
     by_option = run(
@@ -164,7 +164,8 @@ def test_option_beats_variable() -> None:
     assert by_option.json()["calls"][0]["verdict"] == "quarantined"
     idempotent = run("scan", "--format", "json", "--idempotent", "x, create_refund", REFUND_TWICE)
     assert idempotent.json()["calls"][0]["effect"] == "idempotent"
-    known = run("scan", "--format", "json", "--known", "get_rate", REFUND_TWICE)
+    path = written(tmp_path / "one.jsonl", [tool_span("a" * 32, "b" * 16, status=2)])
+    known = run("scan", "--format", "json", "--known", "get_rate", path, GENAI_PROCESSOR_KNOWN_TOOLS="refund")
     assert known.json()["calls"][0]["reason"] == "unknown_tool"
 
 

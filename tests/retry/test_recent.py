@@ -18,9 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genai_processor import is_safe_to_retry
+from genai_processor.retry import raised as exceptions
 from genai_processor.retry import recent as module
 from genai_processor.retry.nodes import Node
-from genai_processor.retry.recent import RecentRuns, chain
+from genai_processor.retry.raised import chain
+from genai_processor.retry.recent import RecentRuns
 from genai_processor.retry.verdict import Effect, Reason, RetryVerdict, Verdict
 from genai_processor.spans.records import Event, Span, StatusCode
 
@@ -210,7 +212,7 @@ def test_any_kind_of_exception_is_known_again(runs: RecentRuns, kind: type[BaseE
 @pytest.mark.parametrize("text", ["timed out", ""])
 def test_one_that_can_bear_no_mark_is_unknown(runs: RecentRuns, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     """Many runs end with the same words, and some of them in no trace."""
-    monkeypatch.setattr(module, "_mark_of", lambda error, *, make=False: None)
+    monkeypatch.setattr(exceptions, "_mark_of", lambda error, *, make=False: None)
     error = TimeoutError(text)
     failed(runs, 7, SAFE, error)
     assert not all_safe(runs, error)
@@ -313,7 +315,7 @@ def test_what_an_inner_span_told_of_the_exception_stays(runs: RecentRuns) -> Non
 
 
 def test_more_exceptions_than_are_looked_at_are_unknown(runs: RecentRuns) -> None:
-    good = [TimeoutError(f"{number}") for number in range(module._MAX_CHAIN)]
+    good = [TimeoutError(f"{number}") for number in range(exceptions.MAX_CHAIN)]
     for error in good:
         failed(runs, 7, SAFE, error)
     bad = TimeoutError("bad")
