@@ -75,6 +75,9 @@ def _nobody(size: int) -> None:
     """Takes what nobody asked for."""
 
 
+_MAX_EMPTY = 100
+
+
 class _Reader:
     """One reading of one file."""
 
@@ -116,10 +119,14 @@ class _Reader:
     def _messages(self, framing: Framing) -> Iterator[Span]:
         from genai_processor.spans.otlp_protobuf import ProtobufSpans  # imports protobuf, which JSON does without
 
-        protobuf = ProtobufSpans(self._report)
+        protobuf, empty = ProtobufSpans(self._report), 0
         for number, content, fault in messages(self._file.stream, framing, self._limit):
             self._place = number
             self._on_content(len(content))
+            empty = 0 if content or fault else empty + 1
+            if empty == _MAX_EMPTY:
+                self._report(f"{empty} empty messages in a row: zeros, not traces; the rest is not read")
+                return
             if fault:
                 if not self._file.fault:
                     self._report(fault)
@@ -142,11 +149,11 @@ class _Reader:
                 self._report(self._too_long("line", "raise the limit to read it"))
                 may_be_document = False
                 continue
+            if line.isspace():
+                continue
             try:
                 document = orjson.loads(line)
             except orjson.JSONDecodeError as error:
-                if not line.strip():
-                    continue
                 if may_be_document and line.lstrip().startswith((b"{", b"[")):
                     yield from self._document_or_lines(line)
                     return

@@ -319,3 +319,21 @@ def test_undamaged_lines_are_all_read_whatever_befell_the_others(tmp_path_factor
     path.write_bytes(b"".join(lines))
     names = {s.name for s in read_spans(path, on_error=lambda error: None)}
     assert names >= {f"span {index + 1}" for index in range(5) if index not in damaged}
+
+
+@pytest.mark.parametrize("zeros", [1_000, 50_000_000])
+def test_a_file_of_zeros_is_no_trace_and_is_not_read_to_its_end(read, zeros):
+    spans, errors = read(MESSAGES + bytes(zeros))
+    assert spans == [1, 2, 3, 4]
+    ((place, error),) = errors
+    assert place == 103
+    assert "zeros" in error
+
+
+def test_some_empty_messages_are_none_to_speak_of(read):
+    assert read(prefixed(b"", message(1), b"", b"", message(2))) == ([1, 2], [])
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b" \t\n"])
+def test_blank_lines_are_passed_over(read, end):
+    assert read(end * 3 + line(1) + end * 1_000 + line(2)) == ([1, 2], [])
