@@ -15,8 +15,10 @@ from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, T
 from support.agent_run import AgentRun
 from support.spans import ARGS, ID, SCHEMA
 
+from genai_processor import GenAISpanProcessor, Policy, Settings, is_safe_to_retry
 from genai_processor.ledger import State
 from genai_processor.retry import open_traces
+from genai_processor.retry import witness as witness_module
 from genai_processor.retry.evidence import Evidence
 from genai_processor.retry.execution import Execution
 from genai_processor.retry.history import History, Scope
@@ -401,3 +403,64 @@ def test_nested_calls_of_parents_that_never_end_are_bounded_in_bytes() -> None:
     assert held._size == sum(held._sizes.values()) < 40_000_000
     assert set(held._sizes) == set(held._tools)
     assert len(held._tools) < 500
+
+
+def test_a_span_below_two_calls_that_ended_belies_both(run: AgentRun) -> None:
+    witness: Any = run.processor._stamper._judge  # type: ignore[attr-defined]
+    with rejected(run) as outer:
+        pass
+    with run.tool("charge", scope="pydantic-ai", id="call_Third9Kd1", args="{}", attributes=REJECTED) as other:
+        pass
+    above = tuple(call.get_span_context().span_id for call in (outer, other))
+    first = witness._belied(above)
+    assert {first.span_id, first.belies.span_id} == set(above)
+    assert first.belies.belies is None
+    assert witness._belied(above) is None
+
+
+def test_a_call_that_awaits_late_evidence_and_is_forgotten_is_unknown(
+    run: AgentRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(witness_module, "_MAX_UNDECIDED", 3)
+    error = ValueError("rejected")
+    with run.agent(), pytest.raises(ValueError, match="rejected"), rejected(run):
+        raise error
+    assert is_safe_to_retry(error)
+    for _ in range(3):
+        with run.agent(), rejected(run):
+            pass
+    assert not is_safe_to_retry(error), "nothing would notice a request that it still makes"
+
+
+def test_what_begins_below_a_call_that_ended_counts_from_its_beginning(run: AgentRun) -> None:
+    error = ValueError("rejected")
+    with run.agent(), pytest.raises(ValueError, match="rejected"), rejected(run) as call:
+        raise error
+    assert is_safe_to_retry(error)
+    request = run.begin("POST", kind=SpanKind.CLIENT, parent=call)
+    assert not is_safe_to_retry(error)
+    request.end()
+    assert run.entry(call).state is State.QUARANTINED
+
+
+def test_an_exception_raised_again_in_a_call_that_began_while_it_was_handled_ended_that_too(run: AgentRun) -> None:
+    error = ValueError("rejected")
+    with run.agent(), pytest.raises(ValueError, match="rejected"), rejected(run):
+        raise error
+    assert is_safe_to_retry(error)
+    try:
+        raise error
+    except ValueError:
+        with run.agent(), pytest.raises(ValueError, match="rejected"), run.tool(id="call_Third9Kd1", args=ARGS):
+            raise error  # noqa: B904 - the same one
+    assert not is_safe_to_retry(error)
+
+
+def test_of_two_processors_the_one_that_knows_less_decides(run: AgentRun) -> None:
+    run.provider.add_span_processor(
+        GenAISpanProcessor(policy=Policy(read_only=("*",)), settings=Settings(metrics=False, events=False))
+    )
+    error = ValueError("declined")
+    with run.agent(), pytest.raises(ValueError, match="declined"), run.tool(id=ID, args=ARGS):
+        raise error
+    assert not is_safe_to_retry(error)
