@@ -70,13 +70,17 @@ class Evidence:
         """Watch a tool span, and whatever begins below one."""
         parent = span._parent
         tools = self.watched.get(parent.span_id, ()) if parent is not None else ()
+        if parent is not None and not tools and parent.span_id in self.open_tools:
+            self._add(parent.span_id, _OTHER, span)  # it is being judged: it has asked already, and looks once more
         if not (begins_tool or tools):
             return
         own = span._context.span_id
-        if tools:
-            with self._lock:
-                for tool in tools:
+        with self._lock:
+            for tool in tools:
+                if tool in self.watched:
                     self._open[tool] = self._open.get(tool, 0) + 1
+                else:  # it is ending just now, and has asked already
+                    self._add(tool, _OTHER, span)
         if begins_tool:
             self.open_tools[own] = span
             self.watched[own] = (*tools, own)
@@ -103,7 +107,7 @@ class Evidence:
         own = context[1] if context is not None else 0
         flags = below.pop(own, 0)
         tools = self._tools.pop(own, None) if self._tools else None
-        size = self._shed(own) if tools else 0
+        size = self._shed(own) if self._sizes else 0
         if parent is not None and (not parent[2] or parent[1] in self.watched):
             if own_flags < 0:
                 own_flags = _OUTSIDE if span._kind._value_ in _OUTWARD else _OTHER
@@ -136,6 +140,13 @@ class Evidence:
 
     def _load(self, above: int, size: int, span: Any) -> None:
         with self._lock:
+            held = self._tools.get(above)
+            if held is None:  # it has ended since
+                self._shed(above)
+                return
+            if len(held) >= _MAX_NESTED:  # of which some were let go
+                self._shed(above)
+                size = sum(nested.node.size for nested in held)
             self._sizes[above] = self._sizes.get(above, 0) + size
             self._size += size
             if self._size > _MAX_SIZE:
@@ -143,7 +154,9 @@ class Evidence:
 
     def _add(self, above: int, flags: int, span: Any) -> None:
         with self._lock:
-            self._below[above] = self._below.get(above, 0) | flags
+            known = self._below.setdefault(above, flags)  # others insert without the lock, but change nothing
+            if known | flags != known:
+                self._below[above] = known | flags
             if len(self._below) > MAX_OPEN:
                 self._drop(span)
 
@@ -177,6 +190,8 @@ class Evidence:
         """Count a span as ended below the tool spans that are still open; returns those that are not."""
         if self._suspects:
             self._suspects.discard(own)
+        if self._open:
+            self._open.pop(own, None)
         return self._count_out(own, self.watched.pop(own, ()))
 
     def _count_out(self, own: int, tools: tuple[int, ...]) -> tuple[int, ...]:
@@ -209,7 +224,7 @@ class Evidence:
         still_open = self._open.pop(own, 0) > 0
         flags = self._below.pop(own, 0)
         node.tools = tuple(self._tools.pop(own, ()))
-        size = self._shed(own) if node.tools else 0
+        node.size = _size_of(node) + (self._shed(own) if self._sizes else 0)
         if still_open:
             node.latest = _OPEN
             flags |= _OTHER
@@ -222,7 +237,7 @@ class Evidence:
                 self._add(parent.span_id, _NESTED, span)
             if len(self._tools) > MAX_OPEN // 20:
                 self._drop(span)
-            self._load(parent.span_id, size + _size_of(node), span)
+            self._load(parent.span_id, node.size, span)
         return lost, self._count_out(own, tools)
 
     def lost(self, span: Any) -> None:
@@ -230,12 +245,20 @@ class Evidence:
         if span._parent is not None:
             self._add(span._parent.span_id, _OTHER, span)
         if span._context is not None:
-            self._unwatch(span._context.span_id)
+            own = span._context.span_id
+            for table in (self._below, self._tools):
+                table.pop(own, None)
+            self._shed(own)
+            self._unwatch(own)
         self._note_loss()
 
     def _note_loss(self) -> None:
         with self._lock:
             self._suspects = set(self.open_tools)
+
+    def tell(self, own: int, span: Any) -> None:
+        """Tell a tool span that another one has begun below it."""
+        self._add(own, _OTHER, span)
 
     def told(self, own: int) -> bool:
         """Whether something was told to a tool span after it was asked what stood below it."""
@@ -247,8 +270,8 @@ class Evidence:
             for table in (self._below, self._tools):
                 for key in list(table)[: (len(table) + 1) // 2]:
                     table.pop(key, None)
-                    if table is self._tools:
-                        self._shed(key)
+            for key in [key for key in self._sizes if key not in self._tools]:
+                self._shed(key)
             self._note_loss()
 
 

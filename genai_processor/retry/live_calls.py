@@ -99,7 +99,7 @@ class LiveCalls:
             self._limit_of(readable._attributes),
         )
         no_effect = call.tool in call.dialect.framework_tools or from_cache(call.span.attributes)
-        return self._came_back(execution, context, call.span.name, _scope_of(node, trace), no_effect, inner_spans(node))
+        return self._came_back(execution, context, call.span.name, _scope_of(node, trace), no_effect, _inner(node))
 
     def _came_back(
         self, execution: CameBack, context: Any, name: str, scope: str, no_effect: bool, views: tuple[int, ...]
@@ -161,7 +161,7 @@ class LiveCalls:
             assessed.scope,
             not assessed.facts.call_id_unstable,
             assessed.digest,
-            views=inner_spans(node),
+            views=_inner(node),
             inner=True,
         )
         if found is not None and not found.suspected:
@@ -176,7 +176,7 @@ class LiveCalls:
         if not assessed.may_repeat:
             return None
         with self._lock:
-            return self._repetition(assessed.execution(), assessed.facts.effect, assessed.scope, inner_spans(assessed.node))
+            return self._repetition(assessed.execution(), assessed.facts.effect, assessed.scope, _inner(assessed.node))
 
     def _repetition(self, execution: Recorded, effect: Effect, name: str, views: tuple[int, ...]) -> Repetition | None:
         """Whether an execution repeats another; what inner spans of the same call told of it does not count."""
@@ -199,8 +199,7 @@ def _with_repetition(judgement: Judgement, found: Repetition | None) -> Judgemen
     return judgement._replace(duplicate_of=first, attempt=found.attempt, suspected=found.suspected)
 
 
-def inner_spans(node: Node) -> tuple[int, ...]:
-    """The span ids of the other views of a call."""
+def _inner(node: Node) -> tuple[int, ...]:
     return tuple(int(view.span.span_id, 16) for view in node.views()[1:]) if node.inner else ()
 
 

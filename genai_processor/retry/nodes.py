@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 from genai_processor.spans.definitions import ToolList
 from genai_processor.spans.read import consumed, operation_of, proposals, read_tool, tools_on_offer
@@ -64,6 +64,8 @@ class Node:
     call: ToolCall | None = None
     parent: Node | None = None
     parent_ended: int | None = None
+    lost: bool = False
+    size: int = 0
     children: list[Node] = _NONE
     below: int = Below.NOTHING
     latest: int = 0
@@ -186,13 +188,18 @@ def passes_up(node: Node) -> tuple[int, int, tuple[Nested, ...]]:
     until = max(span.end_ns if span.end_ns is not None else _OPEN, node.latest)
     if operation is Operation.TOOL:
         return Below.NOTHING, 0, (Nested(node, False),)
-    if operation is Operation.MCP and str(span.attributes.get("mcp.method.name", "tools/list")) in _TRANSPORT:
+    if operation is Operation.MCP and is_transport(span.attributes):
         return Below.NOTHING, 0, node.tools
     if operation in (Operation.INFERENCE, Operation.AGENT):
         return node.below | Below.MODEL, until, tuple(Nested(tool, True) for tool, _ in node.tools)
     if span.kind in (SpanKind.CLIENT, SpanKind.PRODUCER) and operation is not Operation.MCP:
         return node.below | Below.OUTSIDE, until, node.tools
     return node.below | Below.OTHER, until, node.tools
+
+
+def is_transport(attributes: Mapping[str, Any]) -> bool:
+    """Whether an MCP request does no more than set up or look around; others may do something, and ask people or models."""
+    return str(attributes.get("mcp.method.name", "tools/list")) in _TRANSPORT
 
 
 def body_evidence(node: Node) -> tuple[int, int]:

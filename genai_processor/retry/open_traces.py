@@ -51,10 +51,11 @@ DEFAULT_LIMITS: Final = Limits()
 class OpenTrace:
     """The inferences, agents and steps of one trace that ended so far, oldest first."""
 
-    __slots__ = ("conversation", "opened", "partial", "size", "spans", "well")
+    __slots__ = ("conversation", "opened", "partial", "read", "size", "spans", "well")
 
     def __init__(self, opened: float = 0.0) -> None:
-        self.spans: list[Any] = []  # `ReadableSpan`s; a node in place of each that a verdict needed
+        self.spans: list[Any] = []  # `ReadableSpan`s
+        self.read: dict[int, Node] = {}  # those that a verdict needed, by span id
         self.partial = False  # some were forgotten: what is missing proves nothing
         self.conversation: str | None = None
         self.well: set[str] | None = None
@@ -135,12 +136,14 @@ class OpenTraces:
 
     def nodes(self, trace: OpenTrace) -> list[Node]:
         """What is kept of a trace, as nodes, each read once."""
-        with self._lock:
-            spans = trace.spans
-            for index in range(len(spans)):
-                if not isinstance(spans[index], Node):
-                    spans[index] = Node(from_readable(spans[index]), index)
-            return list(spans)
+        nodes: list[Node] = []
+        for span in list(trace.spans):  # without the lock: the collector may end a span in here, whose judging wants others
+            key = span._context[1]
+            node = trace.read.get(key)
+            if node is None:
+                node = trace.read.setdefault(key, Node(from_readable(span), len(nodes)))
+            nodes.append(node)
+        return nodes
 
     def entered(self, trace_id: int, *, remote: bool) -> None:
         """Note that a trace has begun, or has come in, perhaps once more, from another process or through a carrier."""
@@ -183,6 +186,7 @@ class OpenTraces:
             return False
         self._size -= done.size
         done.partial = True  # some thread may be keeping a span in it right now
+        done.read = {}
         done.spans = []  # calls that are remembered for longer refer to it
         return True
 
@@ -219,6 +223,7 @@ class OpenTraces:
                 freed = trace.size - trace.size * kept // len(trace.spans)
                 trace.partial = True
                 del trace.spans[:-kept]
+                trace.read = {}
                 trace.size -= freed
                 self._size -= freed
             while self._size > self._limits.max_bytes and len(self._traces) > 1:

@@ -28,6 +28,7 @@ class _Call(NamedTuple):
 
 
 _SUCCEEDED: Final = Verdict(RetryVerdict.NO_RETRY_NEEDED, Reason.SUCCEEDED)
+_MILD: Final = frozenset({RetryVerdict.RETRYABLE_PRE_EXECUTION, RetryVerdict.RETRYABLE_READ_ONLY})
 _READ_ONLY: Final = Effect.READ_ONLY
 
 
@@ -117,7 +118,7 @@ class RecentRuns:
                 replaced = run.pop(view, None)
                 if replaced is not None:
                     raised.update(dict.fromkeys(replaced.raised))
-                if replaced is not None and view == span_id and replaced.verdict.quarantined:
+                if replaced is not None and view == span_id and replaced.verdict.verdict not in _MILD:
                     verdict = replaced.verdict  # of another processor, with another policy: the worse one counts
             if len(run) < _MAX_CALLS:
                 run[span_id] = _Call(verdict, tuple(itertools.islice(raised, _MAX_RAISED)))

@@ -20,8 +20,8 @@ from genai_processor.retry.evidence import MAX_OPEN, Evidence, begins_tool_span
 from genai_processor.retry.glance import glance
 from genai_processor.retry.holding import ServedCalls
 from genai_processor.retry.judgement import Judgement, belied, may_be_belied
-from genai_processor.retry.live_calls import LiveCalls, inner_spans
-from genai_processor.retry.nodes import Below, Node
+from genai_processor.retry.live_calls import LiveCalls
+from genai_processor.retry.nodes import Below, Node, is_transport
 from genai_processor.retry.open_traces import DEFAULT_LIMITS, Limits, OpenTrace, OpenTraces
 from genai_processor.retry.policy import Policy, same_tool
 from genai_processor.retry.raised import ended_calls
@@ -45,7 +45,6 @@ _INFERENCES: Final = frozenset({"chat", "generate_content", "text_completion"})
 _BELOW: Final = {
     Operation.INFERENCE: Below.MODEL,
     Operation.AGENT: Below.MODEL,
-    Operation.MCP: Below.NOTHING,
 }
 _READ_ONLY: Final = Effect.READ_ONLY
 
@@ -93,7 +92,7 @@ class Witness:
             tool = operation is None and begins_tool_span(values)
             if not tool and span._context is not None:
                 self._traces.began(span, values)
-        if tool or self._evidence.watched:
+        if tool or self._evidence.watched or self._evidence.open_tools:
             self._evidence.started(span, tool)
             if tool:
                 self._around.began(span, parent_context)
@@ -103,6 +102,7 @@ class Witness:
         if self._undecided and parent is not None:
             before = self._undecided.get(parent[1])
             if before is not None:  # that its span says so has to wait for this one's end
+                self._evidence.tell(parent[1], span)
                 self._recent.revise(before.trace_id, before.span_id, belied(before).verdict)
         if (parent is None or parent[2]) and span._context is not None:
             self._traces.entered(span._context[0], remote=parent is not None)
@@ -118,6 +118,8 @@ class Witness:
         values: Mapping[str, Any] = getattr(attributes, "_dict", attributes) or {}
         if MARKER_KEYS.isdisjoint(values) and not getattr(attributes, "dropped", 0):
             late = self._evidence.ended(span)
+            if self._evidence.open_tools:
+                self._no_longer_open(span)
             parent = span._parent
             return self._passed(span, late) if parent is None or parent[2] or self._undecided else None
         operation = values.get("gen_ai.operation.name")
@@ -147,7 +149,6 @@ class Witness:
         """
         context, attributes = span._context, span._attributes
         self._evidence.lost(span)
-        self._around.forget(context.span_id if context is not None else 0)
         if context is None:
             return None
         self._recent.lost(context.trace_id)
@@ -165,7 +166,9 @@ class Witness:
     def _no_longer_open(self, span: Any) -> None:
         """Last of all: whoever asks for the run's calls meanwhile finds this one open, or its verdict."""
         if self._evidence.open_tools and span._context is not None:
-            self._evidence.open_tools.pop(span._context[1], None)
+            own = span._context[1]
+            if self._evidence.open_tools.pop(own, None) is not None:
+                self._around.forget(own)
 
     def _give_up_oldest(self) -> None:
         with contextlib.suppress(KeyError, StopIteration, RuntimeError):  # another thread was faster
@@ -174,7 +177,7 @@ class Witness:
             self._around.forget(dropped._context[1])
             self._recent.lost(dropped._context[0])
 
-    def _await_late(self, judgement: Judgement) -> Judgement:
+    def _await_late(self, node: Node, judgement: Judgement) -> Judgement:
         """Remember a call that a span below it may yet belie; returns it, belied if one has done so by now.
 
         Its verdict has been noted before, so that whoever belies it from here on finds what to revise.
@@ -183,11 +186,15 @@ class Witness:
         with self._lock:
             for span_id in spans:
                 self._undecided[span_id] = judgement
-            while len(self._undecided) > _MAX_UNDECIDED:
-                self._recent.lost(self._undecided.popitem(last=False)[1].trace_id)
+            excess = len(self._undecided) - _MAX_UNDECIDED
+            forgotten = [self._undecided.popitem(last=False)[1] for _ in range(excess)]
+        for one in forgotten:  # after the lock: that of the runs may be held by a thread that waits for this one
+            self._recent.lost(one.trace_id)
         told = [self._evidence.told(span_id) for span_id in spans]
         if not any(told):
             return judgement
+        for view in node.views():  # for a call above, which finds the views among what is nested in it
+            view.below |= Below.OTHER
         with self._lock:
             for span_id in spans:
                 self._undecided.pop(span_id, None)
@@ -218,6 +225,8 @@ class Witness:
     def _pass_up(self, span: Any, values: Mapping[str, Any], flags: int, *, keep: bool = True) -> Judgement | None:
         """Keep a span that may bear on calls, tell its parent of it. A root has nobody left to bear on."""
         late = self._evidence.ended(span, flags)
+        if self._evidence.open_tools:
+            self._no_longer_open(span)
         parent = span._parent
         if keep and parent is not None and span._context is not None:
             self._traces.keep(span, values)
@@ -290,10 +299,13 @@ class Witness:
             node.call = node.call._replace(failure=evidence, error_types=(*node.call.error_types, torn))
         if node.call is None:
             keep = node.operation is not Operation.OTHER
-            return self._pass_up(readable, values, _BELOW.get(node.operation, -1), keep=keep)
+            flags = _BELOW.get(node.operation, -1)
+            if node.operation is Operation.MCP:
+                flags = Below.NOTHING if is_transport(values) else Below.OTHER
+            return self._pass_up(readable, values, flags, keep=keep)
         context = readable._context
         above = self._evidence.watched.get(context.span_id, ()) if context is not None else ()
-        lost, late = self._evidence.take(readable, node)
+        node.lost, late = self._evidence.take(readable, node)
         trace = self._traces.get(context.trace_id) if context is not None else None
         if node.tools:
             adopt(node)
@@ -308,17 +320,16 @@ class Witness:
         if trace is None:
             trace = OpenTrace()
             trace.partial = self._traces.has_lost(context.trace_id) if context is not None else False
-        if node.inner:
-            for view in inner_spans(node):  # of what came below an inner span after it was judged
-                if self._evidence.told(view):
-                    node.below |= Below.OTHER
-        judgement = self._calls.failed(node, readable, trace, lost)
+        for view in node.views()[1:]:  # of what came below an inner span after it was judged
+            if self._evidence.told(int(view.span.span_id, 16)):
+                view.below |= Below.OTHER
+        judgement = self._calls.failed(node, readable, trace, any(view.lost for view in node.views()))
         handled = around.raised if node.call.failure else None
         if handled is None and around.handled is not None and ended_calls(around.handled):
             handled = around.handled  # it ended an earlier call, and may have been raised again in this one
         self._recent.note(node, judgement.trace_id, judgement.span_id, judgement.verdict, handled)
         if may_be_belied(judgement.verdict):
-            judgement = self._await_late(judgement)
+            judgement = self._await_late(node, judgement)
         return self._judged(readable, judgement, late)
 
 

@@ -464,3 +464,156 @@ def test_of_two_processors_the_one_that_knows_less_decides(run: AgentRun) -> Non
     with run.agent(), pytest.raises(ValueError, match="declined"), run.tool(id=ID, args=ARGS):
         raise error
     assert not is_safe_to_retry(error)
+
+
+# -- what an inner span of a call was told -----------------------------------------------------------------------------
+
+CALLS = {"mcp.method.name": "tools/call", "gen_ai.tool.name": "create_refund"}
+REFUSED = {"exception.type": "fastmcp.exceptions.ValidationError", "exception.message": "x"}
+
+
+def served(run: AgentRun, client: Span, **more: Any) -> Span:
+    """The server's span of a call, which it refuses."""
+    server = run.begin("tools/call create_refund", scope="fastmcp", kind=SpanKind.SERVER, parent=client, **more)
+    server.add_event("exception", REFUSED)
+    server.set_attribute("error.type", "fastmcp.exceptions.ValidationError")
+    return server
+
+
+@pytest.mark.parametrize("request_ends", ["before the client's span", "after it", "never"])
+def test_what_goes_on_below_a_servers_span_speaks_against_the_clients(run: AgentRun, request_ends: str) -> None:
+    with run.agent():
+        client = run.begin("tools/call", scope="fastmcp", kind=SpanKind.CLIENT, attributes=CALLS)
+        server = served(run, client, attributes=CALLS)
+        server.end()
+        request = run.begin("POST", kind=SpanKind.CLIENT, parent=server)
+        if request_ends == "before the client's span":
+            request.end()
+        client.set_attribute("error.type", "ValueError")
+        client.end()
+        if request_ends == "after it":
+            request.end()
+    assert run.verdict(client)[0].startswith("quarantined")
+
+
+def test_a_servers_span_that_is_known_only_at_its_end_proves_nothing_for_the_clients(run: AgentRun) -> None:
+    with run.agent():
+        client = run.begin("tools/call", scope="fastmcp", kind=SpanKind.CLIENT, attributes=CALLS)
+        server = served(run, client)
+        still_open = run.begin("POST", kind=SpanKind.CLIENT, parent=server)
+        server.set_attributes(CALLS)
+        server.end()
+        client.set_attribute("error.type", "ValueError")
+        client.end()
+    assert run.verdict(client)[0].startswith("quarantined")
+    still_open.end()
+
+
+def test_a_request_seen_between_two_looks_counts_for_the_call_above_too(
+    run: AgentRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    witness: Any = run.processor._stamper._judge  # type: ignore[attr-defined]
+    failed = witness._calls.failed
+    with run.tool(scope="pydantic-ai", id=ID, args="{}", attributes=REJECTED) as outer:
+        with rejected(run) as inner:
+
+            def meanwhile(*args: Any) -> Any:
+                judgement = failed(*args)
+                run.begin("POST", kind=SpanKind.CLIENT, parent=inner).end()
+                return judgement
+
+            monkeypatch.setattr(witness._calls, "failed", meanwhile)
+        monkeypatch.undo()
+    assert run.verdict(inner)[0] == run.verdict(outer)[0] == "quarantined"
+
+
+def test_a_child_that_begins_while_its_tool_is_judged_belies_it(run: AgentRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    witness: Any = run.processor._stamper._judge  # type: ignore[attr-defined]
+    failed = witness._calls.failed
+    begun = []
+    with rejected(run) as call:
+
+        def meanwhile(*args: Any) -> Any:
+            begun.append(run.begin("POST", kind=SpanKind.CLIENT, parent=call))
+            return failed(*args)
+
+        monkeypatch.setattr(witness._calls, "failed", meanwhile)
+    assert run.verdict(call)[0] == "quarantined"
+    begun[0].end()
+
+
+@pytest.mark.parametrize("method", ["sampling/createMessage", "elicitation/create", "resources/read", "ping"])
+def test_a_request_of_a_server_to_its_client_is_something_below(run: AgentRun, method: str) -> None:
+    with (
+        rejected(run) as call,
+        run.span(method, scope="fastmcp", kind=SpanKind.CLIENT, attributes={"mcp.method.name": method}),
+    ):
+        pass
+    assert (run.verdict(call)[0] == "retryable_pre_execution") is (method == "ping")
+
+
+# -- what is left behind -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["no mark", "an inference", "two processors", "a fault", "well", "rejected", "parent first"])
+def test_nothing_is_left_of_what_has_ended(run: AgentRun, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    witness: Any = run.processor._stamper._judge  # type: ignore[attr-defined]
+    if how == "two processors":
+        other = GenAISpanProcessor(run.processor, settings=Settings(metrics=False, events=False))
+        run = AgentRun()
+        run.provider = type(run.provider)(shutdown_on_exit=False)
+        run.provider.add_span_processor(other)
+    if how == "a fault":
+        monkeypatch.setattr(witness, "_read", lambda *_: 1 / 0)
+    for number in range(20):
+        with run.agent() as root:
+            if how in ("no mark", "an inference"):
+                attributes = {"gen_ai.operation.name": "chat"} if how == "an inference" else None
+                with run.span("execute_tool pay", attributes=attributes), run.span():
+                    pass
+            elif how == "parent first":
+                tool = run.begin("execute_tool pay", attributes={"gen_ai.operation.name": "execute_tool"})
+                inner = run.begin("work", parent=tool)
+                tool.end()
+                inner.end()
+            else:
+                context = run.tool(id=f"call_{number}aB", args=ARGS) if how != "rejected" else rejected(run)
+                with context, run.span():
+                    pass
+    del root
+    evidence = witness._evidence
+    for table in (evidence.open_tools, evidence.watched, evidence._open, evidence._tools, evidence._sizes):
+        assert not table
+    assert not witness._around._open
+    assert not evidence._suspects
+    assert evidence._size == 0
+
+
+def test_a_parent_that_ends_while_a_call_is_counted_in_leaves_no_bytes_behind(run: AgentRun) -> None:
+    witness: Any = run.processor._stamper._judge  # type: ignore[attr-defined]
+    evidence = witness._evidence
+    load = evidence._load
+    for _ in range(5):
+        agent = run.begin("invoke_agent a", attributes={"gen_ai.operation.name": "invoke_agent"})
+        call = run.begin(
+            "execute_tool pay", parent=agent, attributes={"gen_ai.operation.name": "execute_tool", "error.type": "X"}
+        )
+
+        def late(*args: Any, agent: Span = agent) -> None:
+            agent.end()
+            load(*args)
+
+        evidence._load = late
+        call.end()
+        evidence._load = load
+    assert evidence._size == 0
+    assert not evidence._sizes
+
+
+def test_the_bytes_of_nested_calls_that_were_let_go_do_not_count(run: AgentRun) -> None:
+    witness: Any = run.processor._stamper._judge  # type: ignore[attr-defined]
+    with run.agent():
+        for number in range(300):
+            run.fail("pay", id=f"call_{number}aB", args=json.dumps({"text": "x" * 10_000}))
+        assert 64 * 10_000 < witness._evidence._size < 64 * 13_000
+    assert witness._evidence._size == 0

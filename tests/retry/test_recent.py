@@ -272,7 +272,7 @@ def test_a_like_permits_nothing_and_may_forbid(runs: RecentRuns) -> None:
 def test_a_retry_made_while_its_reason_is_handled_is_a_run_of_its_own() -> None:
     """The first attempt was rejected; the second paid, and then lost its model, outside any call."""
     runs = RecentRuns.of_process()
-    first = ValueError("rejected")
+    first = ValueError("rejected, and tried again while that was handled")
     failed(runs, 0x5D8A9E1C44D20B7F3390C6AA17E2F4B1, SAFE, first)
     lost, chosen = ConnectionError("no model"), ConnectionError("no model")
     lost.__context__ = first
