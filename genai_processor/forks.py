@@ -13,7 +13,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 
 class Locked(Protocol):
@@ -36,14 +36,16 @@ def guard_with_lock(owner: Locked) -> None:
 def call_in_child(method: Callable[[], None]) -> None:
     """Have a bound method called in every forked child, for as long as its object lives."""
     key = next(_numbers)
-    _methods[key] = weakref.WeakMethod(method, lambda _: _methods.pop(key, None))
+    # No `WeakMethod`: its callback prints an error where interpreter and object end together.
+    bound: Any = method
+    _methods[key] = weakref.ref(bound.__self__, lambda _: _methods.pop(key, None)), bound.__func__
 
 
 # Dictionaries that are changed and copied by single operations: a lock of their own could be wanted by a thread that is
 # inside one of those for which the fork waits.
 _numbers: Final = itertools.count()
 _owners: Final[dict[int, weakref.ref[Locked]]] = {}
-_methods: Final[dict[int, weakref.WeakMethod[Callable[[], None]]]] = {}
+_methods: Final[dict[int, tuple[weakref.ref[Any], Callable[[Any], None]]]] = {}
 
 _ATTEMPTS: Final = 1_000
 _forking = threading.RLock()  # one fork at a time: two could wait for each other
@@ -95,9 +97,9 @@ def _after_fork_in_child() -> None:
         if (owner := found()) is not None:
             owner._lock = threading.RLock()
     _forking = threading.RLock()
-    for known in list(_methods.values()):
-        if (method := known()) is not None:
-            method()
+    for known, method in list(_methods.values()):
+        if (owner := known()) is not None:
+            method(owner)
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
 from genai_processor.assembly import make_stamper
-from genai_processor.telemetry import Fault
+from genai_processor.telemetry import EMITTING, Fault
 
 if TYPE_CHECKING:
     from opentelemetry._logs import LoggerProvider
@@ -74,6 +74,8 @@ class GenAISpanProcessor(SpanProcessor):
             meter_provider=meter_provider,
             logger_provider=logger_provider,
         )
+        self._begin = self._stamper.begin  # bound once: what follows happens on every span
+        self._stamp = self._stamper.stamp
         self._running = [True]
         if not self._downstream:
             _log.warning("GenAISpanProcessor has nothing behind it: it judges and records, and exports no verdicts")
@@ -87,7 +89,10 @@ class GenAISpanProcessor(SpanProcessor):
         """Tell everybody behind that a span has begun, and note it."""
         interrupt: BaseException | None = None
         try:
-            self._stamper.start(span, parent_context)
+            if not (EMITTING and EMITTING.here()):
+                self._begin(span, parent_context)
+        except Exception as error:  # noqa: BLE001 - telemetry must not hurt the application
+            self._stamper.not_noted(error)
         finally:
             for one in self._downstream:
                 try:
@@ -99,14 +104,21 @@ class GenAISpanProcessor(SpanProcessor):
 
     def _on_ending(self, span: Span) -> None:
         # An experimental part of the interface, which older SDKs neither have nor call.
-        self._each(Fault.DOWNSTREAM_END, "_on_ending", span)
+        interrupt: BaseException | None = None
+        for one in self._downstream:
+            try:
+                one._on_ending(span)
+            except BaseException as error:  # noqa: BLE001
+                interrupt = self._caught(Fault.DOWNSTREAM_END, one, error, interrupt)
+        if interrupt is not None:
+            raise interrupt
 
     def on_end(self, span: ReadableSpan) -> None:
         """Judge a span and forward it, tagged if it shows a tool call."""
         interrupt: BaseException | None = None
         forwarded = span
         try:
-            forwarded = self._stamper.stamp(span)
+            forwarded = self._stamp(span)
         finally:
             for one in self._downstream:
                 try:
@@ -126,7 +138,14 @@ class GenAISpanProcessor(SpanProcessor):
         except IndexError:
             return
         try:
-            self._each(Fault.DOWNSTREAM_SHUTDOWN, "shutdown")
+            interrupt: BaseException | None = None
+            for one in self._downstream:
+                try:
+                    one.shutdown()
+                except BaseException as error:  # noqa: BLE001
+                    interrupt = self._caught(Fault.DOWNSTREAM_SHUTDOWN, one, error, interrupt)
+            if interrupt is not None:
+                raise interrupt
         finally:
             self._stamper.recorder.flush(_SHUTDOWN_SECONDS)
 
@@ -152,16 +171,6 @@ class GenAISpanProcessor(SpanProcessor):
                 self._caught(Fault.DOWNSTREAM_FLUSH, one, error)
         # Last: a ledger that hangs must not keep spans from an exporter.
         return self._stamper.recorder.flush(max(0.0, deadline - time.monotonic())) and flushed
-
-    def _each(self, kind: Fault, method: str, *args: Any) -> None:
-        interrupt: BaseException | None = None
-        for one in self._downstream:
-            try:
-                getattr(one, method)(*args)
-            except BaseException as error:  # noqa: BLE001
-                interrupt = self._caught(kind, one, error, interrupt)
-        if interrupt is not None:
-            raise interrupt
 
     def _caught(
         self, kind: Fault, one: SpanProcessor, error: BaseException, earlier: BaseException | None = None

@@ -18,6 +18,7 @@ from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, attach, set_val
 
 from genai_processor.forks import call_in_child
 from genai_processor.ledger.memory import MemoryLedger
+from genai_processor.ledger.noted import Told, sighting_from
 from genai_processor.ledger.protocol import Ledger
 from genai_processor.ledger.requests import Sighting
 from genai_processor.telemetry import Fault, Faults
@@ -37,6 +38,10 @@ class Recorder(Protocol):
         Returns:
             Id of the entry, if it is known at once.
         """
+        ...
+
+    def told(self, call: Told) -> None:
+        """Record a call that came back, as `record` does, where nobody has to know its entry."""
         ...
 
     def flush(self, timeout: float) -> bool:
@@ -59,6 +64,7 @@ class DirectRecorder:
 
     def __init__(self, ledger: Ledger, faults: Faults) -> None:
         self._record = _recording(ledger)
+        self._tell = _telling(ledger)
         self._faults = faults
 
     def record(self, sighting: Sighting) -> str | None:
@@ -68,6 +74,13 @@ class DirectRecorder:
         except Exception as error:  # noqa: BLE001 - whatever a ledger raises, the span goes on
             self._faults.count(Fault.LEDGER, "A verdict could not be recorded in the ledger", error)
             return None
+
+    def told(self, call: Told) -> None:
+        """As `record`."""
+        try:
+            self._tell(call)
+        except Exception as error:  # noqa: BLE001
+            self._faults.count(Fault.LEDGER, "A verdict could not be recorded in the ledger", error)
 
     def flush(self, timeout: float) -> bool:
         """Nothing ever waits."""
@@ -84,6 +97,13 @@ def _recording(ledger: Ledger) -> Callable[[Sighting], str | None]:
         return None if entry is None else entry.entry_id
 
     return record
+
+
+def _telling(ledger: Ledger) -> Callable[[Told], object]:
+    """Return the cheapest way to record a call that came back."""
+    if isinstance(ledger, MemoryLedger) and type(ledger).record is MemoryLedger.record:
+        return ledger.tell
+    return lambda call: ledger.record(sighting_from(call))
 
 
 class BackgroundRecorder:
@@ -112,6 +132,10 @@ class BackgroundRecorder:
         self._waiting.put(sighting)
         self._start()
         return None
+
+    def told(self, call: Told) -> None:
+        """As `record`."""
+        self.record(sighting_from(call))
 
     def flush(self, timeout: float) -> bool:
         """Wait for what waits now; False at once if there is no thread that could bring it to the ledger."""

@@ -16,6 +16,7 @@ from genai_processor.ledger.entries import State
 from genai_processor.ledger.memory import MemoryLedger
 from genai_processor.ledger.requests import Sighting
 from genai_processor.recording import Recorder, recorder_for
+from genai_processor.retry.came_back import CameBack
 from genai_processor.retry.verdict import Effect, Execution, Reason, RetryVerdict
 from genai_processor.settings import Settings
 from genai_processor.tagging import tagged_copy
@@ -28,9 +29,8 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan, Span
 
     from genai_processor.ledger.protocol import Ledger
-    from genai_processor.retry.witness import Judgement
+    from genai_processor.retry.judgement import Judgement
 
-_VERDICT: Final = names.GENAI_RETRY_VERDICT
 _MAX_ENTRIES: Final = 10_000
 
 MAX_TEXT: Final = 256
@@ -44,17 +44,14 @@ class Judge(Protocol):
         """Note that a span has begun."""
         ...
 
-    def on_end(self, span: ReadableSpan) -> Judgement | None:
+    def on_end(self, span: ReadableSpan) -> CameBack | Judgement | None:
         """Judge an ended span.
 
         Returns:
-            None for a span that shows no tool call. With `late` set, a judgement about another span, one that has
+            None for a span that shows no tool call, or carries a verdict already. The call itself if it came back and
+            repeats no other. With `late` set, a judgement about another span, one that has
             ended before.
         """
-        ...
-
-    def passed_over(self, span: ReadableSpan) -> None:
-        """Note that a span has ended which carries a verdict already."""
         ...
 
     def lost(self, span: ReadableSpan) -> Judgement | None:
@@ -93,6 +90,8 @@ class Stamper:
         self.faults = Faults(totals)
         self.recorder: Recorder = recorder_for(self.ledger, self.faults)
         self._judge = judge
+        self.begin = judge.on_start
+        """As `start`, which takes care of the rest, for whoever does that itself: a call less on every span."""
         self._totals = totals
         self._events = Events(logger_provider) if settings.events else None
         self._stamp_digests = settings.stamp_digests
@@ -103,10 +102,14 @@ class Stamper:
     def start(self, span: Span, parent_context: Context | None) -> None:
         """Note that a span has begun. Raises no `Exception`."""
         try:
-            if not EMITTING.on:
-                self._judge.on_start(span, parent_context)
+            if not (EMITTING and EMITTING.here()):
+                self.begin(span, parent_context)
         except Exception as error:  # noqa: BLE001 - telemetry must not hurt the application
-            self.faults.count(Fault.WITNESS, "The beginning of a span could not be noted", error)
+            self.not_noted(error)
+
+    def not_noted(self, error: Exception) -> None:
+        """Count that `begin` has raised."""
+        self.faults.count(Fault.WITNESS, "The beginning of a span could not be noted", error)
 
     def stamp(self, span: ReadableSpan) -> ReadableSpan:
         """Judge an ended span. Raises no `Exception`; what is no `Exception` passes, and the caller forwards the span.
@@ -119,12 +122,7 @@ class Stamper:
             already, or anything goes wrong.
         """
         try:
-            attributes = span._attributes
-            # Asked by itself, the SDK's container raises and catches a KeyError for each span that has no verdict yet.
-            values = getattr(attributes, "_dict", attributes)
-            if (values and _VERDICT in values) or EMITTING.on:
-                if not EMITTING.on:
-                    self._judge.passed_over(span)
+            if EMITTING and EMITTING.here():
                 return span
             judgement = self._judge.on_end(span)
         except Exception as error:  # noqa: BLE001
@@ -133,6 +131,8 @@ class Stamper:
         if judgement is None:
             return span
         try:
+            if isinstance(judgement, CameBack):
+                return self._tell_of_return(span, judgement)
             late = judgement.belies
             while late is not None:
                 self._tell(span, late)
@@ -163,23 +163,30 @@ class Stamper:
             self._emit(self._events, judgement, entry_id, flags, None if judgement.late else span.end_time)
         if judgement.late or not flags & 1:
             return span
-        tagged = tagged_copy(span, self._tags(judgement, entry_id))
-        if tagged is None:
-            self.faults.count(Fault.TAG, f"A {type(span).__name__} cannot be copied; it is forwarded as it came")
-            return span
-        return tagged
+        return self._tagged(span, self._tags(judgement, entry_id))
+
+    def _tell_of_return(self, span: ReadableSpan, call: CameBack) -> ReadableSpan:
+        """As `_tell`, for a call that was compared with no other."""
+        self._totals.add(names.METRIC_VERDICTS, _SUCCESS_LABELS)
+        if call.effect is not _READ_ONLY:
+            self.recorder.told(call)
+        return self._tagged(span, _SUCCESS_TAGS)
 
     def _tell_of_success(self, span: ReadableSpan, judgement: Judgement) -> ReadableSpan:
-        """Do the same for a call that came back and repeats nothing, which is nearly every one: only what applies."""
-        verdict = judgement.verdict
+        """As `_tell`, for a call that came back and repeats no other: only what applies."""
         self._totals.add(names.METRIC_VERDICTS, _SUCCESS_LABELS)
-        if verdict.effect is not _READ_ONLY:
+        if judgement.verdict.effect is not _READ_ONLY:
             self.recorder.record(sighting_of(judgement))
-        if span._context is None or not span._context.trace_flags & 1:
-            return span
         tags = _SUCCESS_TAGS
         if self._stamp_digests and judgement.action is not None:
             tags = {**tags, names.GENAI_RETRY_ACTION: keyed(judgement.action, self._digest_key)}
+        return self._tagged(span, tags)
+
+    def _tagged(self, span: ReadableSpan, tags: dict[str, Any]) -> ReadableSpan:
+        """A tagged copy of a span that is going to be exported."""
+        context = span._context
+        if context is None or not context[3] & 1:  # the flags; a span context is a tuple, and its properties are slow
+            return span
         tagged = tagged_copy(span, tags)
         if tagged is None:
             self.faults.count(Fault.TAG, f"A {type(span).__name__} cannot be copied; it is forwarded as it came")

@@ -11,12 +11,13 @@ from typing import Final
 from genai_processor.ledger.entries import OPEN, Entry, State
 from genai_processor.ledger.forgotten import Forgotten
 from genai_processor.ledger.index import Index
-from genai_processor.ledger.noted import Held, created_ns, entry_of, updated_ns
+from genai_processor.ledger.noted import Held, Told, created_ns, entry_of, updated_ns
 from genai_processor.ledger.requests import Claim, Sighting
 
 _DAY_NS: Final = 24 * 3600 * 10**9
 _ENTRY_BYTES: Final = 1100  # an `Entry` without its strings, with its share of the indexes: measured, CPython 3.11
 _CHANGE_BYTES: Final = 120
+_COMPLETED: Final = State.COMPLETED
 _SPARE: Final = 2048
 """One in so many entries is evicted on top of what must be: of 20,000, ten go at every tenth call."""
 
@@ -159,6 +160,26 @@ class Shelf:
         self.bytes += size
         return noted
 
+    def tell(self, call: Told, now_ns: int, new_id: Callable[[], str]) -> bool:
+        """Do what `note` does for the sighting of a call that came back, at a fraction of its cost.
+
+        Returns:
+            False, and nothing is done, if its call id is known.
+        """
+        scope, tool, call_id, key = call.scope, call.tool or "", call.call_id, None
+        if call_id:
+            key = (scope, call_id)
+            if key in self._by_call:
+                return False
+        entry_id = new_id()
+        if key is not None:
+            self._by_call[key] = entry_id
+        size = _ENTRY_BYTES + len(scope) + len(tool) + len(call_id or "") + len(call.reason)  # as `_size_of` has it
+        self._known[entry_id] = (entry_id, now_ns, size, call)
+        self.counts[_COMPLETED] += 1
+        self.bytes += size
+        return True
+
     def add(self, entry: Entry) -> None:
         """Add an entry of a new id, last in the order of eviction."""
         entry_id = entry.entry_id
@@ -213,7 +234,11 @@ class Shelf:
         entry_id, held = self._known.popitem(last=False)
         if isinstance(held, tuple):
             size = held[2]
-            scope, tool, state, call_id, digest, turn, *_ = held[3]
+            seen = held[3]
+            if isinstance(seen, Sighting):
+                scope, tool, state, call_id, digest, turn, *_ = seen
+            else:
+                scope, tool, state, call_id, digest, turn = seen.scope, seen.tool or "", _COMPLETED, seen.call_id, None, None
         else:
             size = _size(held)
             scope, tool, state = held.scope, held.tool, held.state

@@ -34,7 +34,7 @@ class Around(NamedTuple):
         return self.parent_ended is None and (self.raised is None or isinstance(self.raised, Exception))
 
 
-_NOTHING: Final = Around(None, None)
+NOTHING_AROUND: Final = Around(None, None)
 
 
 class Surroundings:
@@ -46,7 +46,7 @@ class Surroundings:
     def began(self, span: SDKSpan, parent_context: Context | None) -> None:
         """Remember what surrounds a span that begins."""
         above = get_current_span(parent_context) if span._parent is not None else None
-        handled = sys.exc_info()[1]
+        handled = sys.exception()
         if span._context is not None and (above is not None or handled is not None):
             self._open[span._context.span_id] = (above, handled)
             while len(self._open) > _MAX_OPEN:
@@ -57,17 +57,17 @@ class Surroundings:
 
     def ended(self, span: Any) -> Around:
         """What surrounds a span as it ends, beside what did when it began."""
-        error = sys.exc_info()[1]
+        error = sys.exception()
         found = self._open.pop(span._context[1], None) if span._context is not None else None
         if found is None:
-            return _NOTHING if error is None else Around(error, None)
+            return NOTHING_AROUND if error is None else Around(error, None)
         above, handled = found
         ended = getattr(above, "_end_time", None)
         if ended is not None and span._end_time is not None and ended >= span._end_time:
             ended = None
         same = error if error is handled else None
         error = None if error is handled else error
-        return _NOTHING if error is None and same is None and ended is None else Around(error, ended, same)
+        return NOTHING_AROUND if error is None and same is None and ended is None else Around(error, ended, same)
 
     def forget(self, span_id: int) -> None:
         """Let go of what surrounded a span."""

@@ -4,16 +4,24 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from genai_processor.retry.execution import Execution
 from genai_processor.retry.joins import Turns
 from genai_processor.retry.open_traces import OpenTrace, OpenTraces
 from genai_processor.retry.trace import Trace
-from genai_processor.retry.verdict import Ended
-from genai_processor.spans.arguments import fingerprint, read_arguments
+from genai_processor.retry.verdict import CallIdSource, Effect, Ended, Reason, RetryVerdict, Verdict
+from genai_processor.retry.verdict import Execution as Began
+from genai_processor.spans.arguments import ArgumentsState, fingerprint, read_arguments
 
+# Reading a member of an enum class costs more than reading a global, and this happens on every call that comes back.
 _WELL: Final = Ended.WELL
+_NO_RETRY_NEEDED: Final = RetryVerdict.NO_RETRY_NEEDED
+_SUCCEEDED: Final = Reason.SUCCEEDED
+_WITHHELD: Final = ArgumentsState.WITHHELD
+_UNKNOWN: Final = Began.UNKNOWN
+_NO_ID: Final = CallIdSource.NONE
+_SPAN_ID: Final = CallIdSource.SPAN
 
 
 class Rendered(str):
@@ -25,11 +33,15 @@ class Rendered(str):
 class CameBack(Execution):
     """The execution of a call that came back live. Neither its arguments nor its turn is looked into before it matters.
 
+    One that repeats no other is also all that is said of its span: there is no more to a verdict on it.
+
     Args:
-        span_id: Its outermost span.
-        trace_id: Its trace, in hex.
+        trace_number: Its trace; 0 if it has none.
+        span_number: Its outermost span; 0 if it has none.
         tool: The tool's name, or None.
         call_id: Its call id, or None.
+        effect: What the user declared of the tool.
+        scope: Where ids and actions are unique.
         start_ns: Start, nanoseconds since the epoch.
         end_ns: End.
         arguments: The arguments as recorded.
@@ -38,14 +50,18 @@ class CameBack(Execution):
         length_limit: The SDK's attribute value length limit, 0 if it has none.
     """
 
-    __slots__ = ("_limit", "_number", "_traces", "trace")
+    __slots__ = ("_limit", "_traces", "effect", "scope", "span_number", "trace", "trace_number")
+
+    reason: ClassVar[str] = _SUCCEEDED.value
 
     def __init__(
         self,
-        span_id: int,
-        trace_id: str,
+        trace_number: int,
+        span_number: int,
         tool: str | None,
         call_id: str | None,
+        effect: Effect,
+        scope: str,
         start_ns: int | None,
         end_ns: int | None,
         arguments: Any,
@@ -53,10 +69,12 @@ class CameBack(Execution):
         traces: OpenTraces,
         length_limit: int,
     ) -> None:
-        self._number = span_id
-        self.trace_id = trace_id
+        self.trace_number = trace_number
+        self.span_number = span_number
         self.tool = tool
         self.call_id = call_id
+        self.effect = effect
+        self.scope = scope
         self.start_ns = start_ns or 0
         self.end_ns = end_ns or 0
         self.ended = _WELL
@@ -72,7 +90,19 @@ class CameBack(Execution):
     @property
     def span_id(self) -> str:  # type: ignore[override]
         """Its outermost span, in hex."""
-        return f"{self._number:016x}"
+        return f"{self.span_number:016x}"
+
+    @property
+    def trace_id(self) -> str:  # type: ignore[override]
+        """Its trace, in hex."""
+        return f"{self.trace_number:032x}"
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on it."""
+        tool, call_id = self.tool, self.call_id
+        source = _NO_ID if call_id is None else _SPAN_ID
+        return Verdict(_NO_RETRY_NEEDED, _SUCCEEDED, (), tool, call_id, source, _WITHHELD, _UNKNOWN, self.effect)
 
     @property
     def held(self) -> int:

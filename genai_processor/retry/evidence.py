@@ -69,18 +69,19 @@ class Evidence:
     def started(self, span: Any, begins_tool: bool) -> None:
         """Watch a tool span, and whatever begins below one."""
         parent = span._parent
-        tools = self.watched.get(parent.span_id, ()) if parent is not None else ()
-        if parent is not None and not tools and parent.span_id in self.open_tools:
-            self._add(parent.span_id, _OTHER, span)  # it is being judged: it has asked already, and looks once more
+        tools = self.watched.get(parent[1], ()) if parent is not None else ()
+        if parent is not None and not tools and parent[1] in self.open_tools:
+            self._add(parent[1], _OTHER, span)  # it is being judged: it has asked already, and looks once more
         if not (begins_tool or tools):
             return
-        own = span._context.span_id
-        with self._lock:
-            for tool in tools:
-                if tool in self.watched:
-                    self._open[tool] = self._open.get(tool, 0) + 1
-                else:  # it is ending just now, and has asked already
-                    self._add(tool, _OTHER, span)
+        own = span._context[1]
+        if tools:
+            with self._lock:
+                for tool in tools:
+                    if tool in self.watched:
+                        self._open[tool] = self._open.get(tool, 0) + 1
+                    else:  # it is ending just now, and has asked already
+                        self._add(tool, _OTHER, span)
         if begins_tool:
             self.open_tools[own] = span
             self.watched[own] = (*tools, own)
@@ -106,18 +107,29 @@ class Evidence:
         context, parent, below = span._context, span._parent, self._below
         own = context[1] if context is not None else 0
         flags = below.pop(own, 0)
+        if not (self._tools or self._sizes or self.watched):  # no tool span is open, nor has one ended below an open span
+            if parent is None or parent[2]:
+                return ()
+            if own_flags < 0:
+                own_flags = _OUTSIDE if span._kind._value_ in _OUTWARD else _OTHER
+            flags |= own_flags
+            known = below.setdefault(parent[1], flags)
+            if known | flags != known or len(below) > MAX_OPEN:
+                self._add(parent[1], flags, span)
+            return ()
         tools = self._tools.pop(own, None) if self._tools else None
         size = self._shed(own) if self._sizes else 0
         if parent is not None and (not parent[2] or parent[1] in self.watched):
             if own_flags < 0:
                 own_flags = _OUTSIDE if span._kind._value_ in _OUTWARD else _OTHER
-            self._pass_up(span, parent[1], flags | own_flags, tools, own_flags == _MODEL)
+            size -= self._pass_up(span, parent[1], flags | own_flags, tools, own_flags == _MODEL)
             if size:
                 self._load(parent[1], size, span)
         # Last: a tool span that ends in between must find its child either open or told.
         return self._unwatch(own) if self.watched else ()
 
-    def _pass_up(self, span: Any, above: int, flags: int, tools: list[Nested] | None, crosses: bool) -> None:
+    def _pass_up(self, span: Any, above: int, flags: int, tools: list[Nested] | None, crosses: bool) -> int:
+        """Tell a span what stands below it; returns the size of what had to be let go for that."""
         below = self._below
         if flags:
             known = below.setdefault(above, flags)
@@ -127,9 +139,12 @@ class Evidence:
             crossed = [Nested(tool, True) for tool, _ in tools] if crosses else tools
             held = self._tools.setdefault(above, [])
             held.extend(crossed)
-            if len(held) > _MAX_NESTED:
-                del held[:-_MAX_NESTED]
+            excess = held[:-_MAX_NESTED]
+            if excess:
+                del held[: len(excess)]
                 self._add(above, _NESTED, span)
+                return sum(nested.node.size for nested in excess)
+        return 0
 
     def _shed(self, own: int) -> int:
         """Count out what the nested calls of a span held."""
@@ -144,9 +159,6 @@ class Evidence:
             if held is None:  # it has ended since
                 self._shed(above)
                 return
-            if len(held) >= _MAX_NESTED:  # of which some were let go
-                self._shed(above)
-                size = sum(nested.node.size for nested in held)
             self._sizes[above] = self._sizes.get(above, 0) + size
             self._size += size
             if self._size > _MAX_SIZE:
@@ -230,14 +242,15 @@ class Evidence:
             flags |= _OTHER
         node.below = flags
         if parent is not None and (not parent[2] or parent[1] in self.watched):
-            above = self._tools.setdefault(parent.span_id, [])
+            above = self._tools.setdefault(parent[1], [])
             above.append(Nested(node, False))
+            size = node.size
             if len(above) > _MAX_NESTED:
-                del above[0]
-                self._add(parent.span_id, _NESTED, span)
+                size -= above.pop(0).node.size
+                self._add(parent[1], _NESTED, span)
             if len(self._tools) > MAX_OPEN // 20:
                 self._drop(span)
-            self._load(parent.span_id, node.size, span)
+            self._load(parent[1], size, span)
         return lost, self._count_out(own, tools)
 
     def lost(self, span: Any) -> None:

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from opentelemetry.trace import StatusCode
 
 from genai_processor.spans.dialects import CONVENTIONS, dialect_of
 from genai_processor.spans.dialects.base import Dialect, looks_failed, result_if_arguments
 from genai_processor.spans.read import from_cache
 from genai_processor.spans.values import usable_id
 
-_ERROR: Final = 2
+_ERROR: Final = StatusCode.ERROR
+_MAX_NAMES: Final = 64
+_STRUCTURES: Final = frozenset({"{", "["})  # only such a text can say that the call failed
 _STOPS: Final = frozenset(
     {
         "error.type",
@@ -33,22 +37,23 @@ _STOPS: Final = frozenset(
 """Attributes that ask for more than a glance."""
 
 
-class Glance(NamedTuple):
-    """What is seen of a call that came back.
+Glance: TypeAlias = tuple[str, str | None, str | None, Any, bool]
+"""What is seen of a call that came back: the tool's name; the call id, or None; the conversation that the span names, or
+None; the arguments as recorded; whether a cache answered, and nothing was executed. A bare tuple, which is made at once."""
+
+
+class _Layout(NamedTuple):
+    """What the names of a span's attributes tell, whatever their values.
 
     Attributes:
-        tool: The tool's name.
-        call_id: The call id, or None.
-        conversation: The conversation that the span names, or None.
-        arguments: The arguments, as recorded.
-        from_cache: A cache answered; nothing was executed.
+        needs_result: Without a result, a call with arguments may not have come back.
+        may_be_cached: Some attribute says whether a cache answered.
+        other_conversation: Where it names no conversation, some other attribute may.
     """
 
-    tool: str
-    call_id: str | None
-    conversation: str | None
-    arguments: Any
-    from_cache: bool
+    needs_result: bool
+    may_be_cached: bool
+    other_conversation: bool
 
 
 def glance(span: Any, attributes: Any, values: Mapping[str, Any]) -> Glance | None:
@@ -60,40 +65,63 @@ def glance(span: Any, attributes: Any, values: Mapping[str, Any]) -> Glance | No
         values: The dictionary inside.
     """
     tool = values.get("gen_ai.tool.name")
+    events = span._events
     if (
-        span._status._status_code._value_ == _ERROR
-        or span._events
-        or getattr(span._events, "dropped", 0)
+        span._status._status_code is _ERROR
+        or getattr(events, "_dq", events)  # the SDK's list itself counts in Python
+        or getattr(events, "dropped", 0)
         or getattr(attributes, "dropped", 1)
         or span._end_time is None
         or tool.__class__ is not str
         or not tool.strip()
-        or not _STOPS.isdisjoint(values)
+        or len(values) > _MAX_NAMES
     ):
         return None
     scope = span._instrumentation_scope
-    dialect = dialect_of(scope.name if scope is not None else "", values)
-    if dialect.tool_name is not CONVENTIONS.tool_name or dialect.failures is not None or dialect.operation is not None:
+    layout = _layout(scope.name if scope is not None else "", tuple(values))
+    if layout is None:
         return None
-    if not _own_keys(dialect).isdisjoint(values):
+    get = values.get
+    arguments, result = get("gen_ai.tool.call.arguments"), get("gen_ai.tool.call.result")
+    if result is None:
+        if arguments is not None and layout.needs_result:
+            return None
+    elif (result.__class__ is not str or result[:1] in _STRUCTURES) and looks_failed(result) is not None:
         return None
-    arguments, result = values.get("gen_ai.tool.call.arguments"), values.get("gen_ai.tool.call.result")
-    if dialect.has_end_mark is not None and (
-        dialect.has_end_mark is not result_if_arguments or (result is None and arguments is not None)
-    ):
-        return None
-    if (result is not None and looks_failed(result) is not None) or ".cancellation." in "\n".join(values):
-        return None
-    conversation = values.get("gen_ai.conversation.id")
+    conversation = get("gen_ai.conversation.id")
     if conversation.__class__ is not str or not conversation.strip():
-        if "session.id" in values or "metadata" in values:
+        if layout.other_conversation:
             return None
         conversation = None
-    call_id = usable_id(values.get("gen_ai.tool.call.id"), tool)
-    return Glance(tool, call_id, conversation, arguments, from_cache(values))
+    call_id = usable_id(get("gen_ai.tool.call.id"), tool)
+    return tool, call_id, conversation, arguments, layout.may_be_cached and from_cache(values)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=512)
+def _layout(scope: str, names: tuple[str, ...]) -> _Layout | None:
+    """What a scope and the names of a tool span's attributes tell; None if it takes more than a glance.
+
+    An instrumentation writes its tool spans with the same few sets of names, so this is worked out once for each.
+    """
+    values = dict.fromkeys(names)
+    dialect = dialect_of(scope, values)
+    if (
+        not _STOPS.isdisjoint(values)
+        or dialect.tool_name is not CONVENTIONS.tool_name
+        or dialect.failures is not None
+        or dialect.operation is not None
+        or not _own_keys(dialect).isdisjoint(values)
+        or dialect.has_end_mark not in (None, result_if_arguments)
+        or any(".cancellation." in name for name in names)
+    ):
+        return None
+    return _Layout(
+        needs_result=dialect.has_end_mark is not None,
+        may_be_cached=any(name.endswith("from_cache") for name in names),
+        other_conversation="session.id" in values or "metadata" in values,
+    )
+
+
 def _own_keys(dialect: Dialect) -> frozenset[str]:
     """Where a dialect keeps arguments and results, apart from where the conventions do."""
     return frozenset((*dialect.arguments, *dialect.results)) - {"gen_ai.tool.call.arguments", "gen_ai.tool.call.result"}

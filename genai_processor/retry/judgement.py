@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from genai_processor.retry.came_back import CameBack
 from genai_processor.retry.verdict import Execution, Reason, RetryVerdict, Verdict
 
 
@@ -46,6 +47,16 @@ class Judgement(NamedTuple):
     inner: bool = False
     rebilled_tokens: int = 0
     belies: Judgement | None = None
+
+
+def judgement_of(call: CameBack, name: str) -> Judgement:
+    """What there is to say of a call that came back, where that is not all.
+
+    Args:
+        call: The call.
+        name: The name of its span.
+    """
+    return Judgement(call.trace_number, call.span_number, name, call.call_id is not None, call.verdict, call.scope)
 
 
 def may_be_belied(verdict: Verdict) -> bool:

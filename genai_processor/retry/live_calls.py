@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+from functools import lru_cache
 from typing import Any, Final
 
 from genai_processor.forks import guard_with_lock
@@ -15,25 +16,18 @@ from genai_processor.retry.execution import Execution as Recorded
 from genai_processor.retry.glance import Glance
 from genai_processor.retry.history import History
 from genai_processor.retry.holding import HeldArguments
-from genai_processor.retry.judgement import Judgement
+from genai_processor.retry.judgement import Judgement, judgement_of
 from genai_processor.retry.nodes import Node
 from genai_processor.retry.open_traces import Limits, OpenTrace, OpenTraces
 from genai_processor.retry.policy import Policy
 from genai_processor.retry.seen import SeenNames
 from genai_processor.retry.trace import Trace
-from genai_processor.retry.verdict import CallIdSource, Effect, Execution, Reason, RetryVerdict, Verdict
-from genai_processor.spans.arguments import Arguments, ArgumentsState
+from genai_processor.retry.verdict import Effect
+from genai_processor.spans.arguments import Arguments
 from genai_processor.spans.read import conversation_of, from_cache
 
 _LARGE: Final = 1_024  # characters of arguments from which on a reference to them is counted
-# Reading a member of an enum class costs more than reading a global, and this happens on every call that comes back.
-_NO_RETRY_NEEDED: Final = RetryVerdict.NO_RETRY_NEEDED
-_SUCCEEDED: Final = Reason.SUCCEEDED
-_WITHHELD: Final = ArgumentsState.WITHHELD
-_UNKNOWN: Final = Execution.UNKNOWN
 _READ_ONLY: Final = Effect.READ_ONLY
-_NO_ID: Final = CallIdSource.NONE
-_SPAN_ID: Final = CallIdSource.SPAN
 
 
 class LiveCalls:
@@ -51,6 +45,7 @@ class LiveCalls:
     def __init__(self, policy: Policy, limits: Limits, length_limit: int, traces: OpenTraces) -> None:
         guard_with_lock(self)
         self._policy = policy
+        self._effect = lru_cache(maxsize=1024)(policy.effect)
         self._length_limit = length_limit
         self._traces = traces
         # A scope that was forgotten and comes back makes its ids unstable, which matters for idempotent tools only.
@@ -60,25 +55,33 @@ class LiveCalls:
 
     # -- calls that came back --------------------------------------------------------------------------------------
 
-    def glanced(self, seen: Glance, span: Any, attributes: Any) -> Judgement:
-        """Judge a call that a glance has shown to have come back."""
-        context = span._context
-        trace = self._traces.get(context.trace_id)
-        trace_id = f"{context.trace_id:032x}"
-        execution = CameBack(
-            context.span_id,
+    def glanced(self, seen: Glance, span: Any, attributes: Any) -> CameBack | Judgement:
+        """Judge a call that a glance has shown to have come back; of one that repeats no other, that is all there is."""
+        trace_id = span._context[0]
+        trace = self._traces.get(trace_id)
+        tool, call_id, scope, arguments, cached = seen
+        if trace is not None:
+            trace.came_back(tool)
+            scope = scope or trace.conversation
+        call = CameBack(
             trace_id,
-            seen.tool,
-            seen.call_id,
+            span._context[1],
+            tool,
+            call_id,
+            self._effect(tool),
+            scope or f"{trace_id:032x}",
             span._start_time,
             span._end_time,
-            seen.arguments,
+            arguments,
             trace,
             self._traces,
-            self._limit_of(attributes),
+            getattr(attributes, "max_value_len", None) or self._length_limit,
         )
-        scope = seen.conversation or (trace is not None and trace.conversation) or trace_id
-        return self._came_back(execution, context, span._name, scope, seen.from_cache, ())
+        alone = self._is_alone(call, cached)
+        if arguments.__class__ is str and len(arguments) > _LARGE:
+            with self._lock:
+                self._held.add(call)
+        return call if alone else self._compared(call, span._name, ())
 
     def well(self, node: Node, readable: Any, trace: OpenTrace | None) -> Judgement:
         """Judge a call all of whose views came back, after a full reading."""
@@ -86,11 +89,15 @@ class LiveCalls:
         call, context = node.call, readable._context
         recorded = next((v.call for v in node.views() if v.call is not None and v.call.arguments is not None), call)
         raw = recorded.arguments
+        if trace is not None and call.tool is not None:
+            trace.came_back(call.tool)
         execution = CameBack(
+            context.trace_id if context is not None else 0,
             context.span_id if context is not None else 0,
-            call.span.trace_id,
             call.tool,
             call.call_id,
+            self._policy.effect(call.tool),
+            _scope_of(node, trace),
             call.span.start_ns,
             call.span.end_ns,
             Rendered(raw) if recorded.arguments_rendered and isinstance(raw, str) else raw,
@@ -99,33 +106,27 @@ class LiveCalls:
             self._limit_of(readable._attributes),
         )
         no_effect = call.tool in call.dialect.framework_tools or from_cache(call.span.attributes)
-        return self._came_back(execution, context, call.span.name, _scope_of(node, trace), no_effect, _inner(node))
-
-    def _came_back(
-        self, execution: CameBack, context: Any, name: str, scope: str, no_effect: bool, views: tuple[int, ...]
-    ) -> Judgement:
-        """The verdict on a call that came back, and whether it repeats another."""
-        tool, call_id = execution.tool, execution.call_id
-        effect = self._policy.effect(tool)
-        source = _NO_ID if call_id is None else _SPAN_ID
-        verdict = Verdict(_NO_RETRY_NEEDED, _SUCCEEDED, (), tool, call_id, source, _WITHHELD, _UNKNOWN, effect)
-        trace_id, span_id = (context.trace_id, context.span_id) if context is not None else (0, 0)
-        found = None
-        if execution.trace is not None and tool is not None:
-            execution.trace.came_back(tool)
-        alone = no_effect or effect is _READ_ONLY or (not views and self._history.is_first(scope, execution))
-        if not alone:
-            if self._history.knows(scope, tool):
-                _ = execution.digest  # which is going to be compared: parsed here, not while others wait for the lock
-            with self._lock:
-                found = self._repetition(execution, effect, scope, views)
+        views = _inner(node)
+        alone = no_effect or execution.effect is _READ_ONLY if views else self._is_alone(execution, no_effect)
         if execution.held > _LARGE:
             with self._lock:
                 self._held.add(execution)
-        judgement = Judgement(trace_id, span_id, name, call_id is not None, verdict, scope, True)
-        if alone and not views:
-            return judgement
-        return _with_repetition(judgement, found)._replace(action=execution.known_digest, views=views)
+        if alone:
+            return judgement_of(execution, call.span.name)._replace(views=views)
+        return self._compared(execution, call.span.name, views)
+
+    def _is_alone(self, call: CameBack, no_effect: bool) -> bool:
+        """Whether a call has nothing to be compared with; it is remembered for those to come."""
+        return no_effect or call.effect is _READ_ONLY or self._history.is_first(call.scope, call)
+
+    def _compared(self, call: CameBack, name: str, views: tuple[int, ...]) -> Judgement:
+        """The judgement of a call that may repeat another."""
+        if self._history.knows(call.scope, call.tool):
+            _ = call.digest  # which is going to be compared: parsed here, not while others wait for the lock
+        with self._lock:
+            found = self._repetition(call, call.effect, call.scope, views)
+        judgement = judgement_of(call, name)._replace(action=call.known_digest, views=views)
+        return _with_repetition(judgement, found)
 
     # -- calls that did not ----------------------------------------------------------------------------------------
 

@@ -16,19 +16,20 @@ from genai_processor.retry.seen import SeenNames
 from genai_processor.spans.live import from_readable
 
 _MAX_TURNS: Final = 64
-_MAX_TRACES: Final = 10_000
+MAX_TRACES: Final = 10_000
 _MAX_CLOSED: Final = 20_000
 _MAX_WELL: Final = 1_000
-_LARGE: Final = (
-    "gen_ai.input.messages",
-    "gen_ai.output.messages",
-    "gen_ai.tool.definitions",
-    "gen_ai.system_instructions",
-    "input.value",
-    "output.value",
-    "response",
-    "traceloop.entity.output",
+_ALSO_LARGE: Final = frozenset(
+    {
+        "gen_ai.tool.definitions",
+        "gen_ai.system_instructions",
+        "input.value",
+        "output.value",
+        "response",
+        "traceloop.entity.output",
+    }
 )
+"""What may be large on a span, beside its messages."""
 
 
 class Limits(NamedTuple):
@@ -83,11 +84,12 @@ class OpenTraces:
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         guard_with_lock(self)
         self._limits = limits
+        self._max_bytes = limits.max_bytes
         self._clock = clock
         self._traces: OrderedDict[int, OpenTrace] = OrderedDict()
         self._size = 0
-        self._begun: dict[int, None] = {}
-        """Traces whose root is open in this process."""
+        self.begun: dict[int, None] = {}
+        """Traces whose root is open in this process. Whoever sees one begin adds it, and keeps to `MAX_TRACES`."""
         self._entered: dict[int, int] = {}
         """Traces that came in, with how many spans that came in are open."""
         self._closed: set[int] = set()
@@ -111,22 +113,27 @@ class OpenTraces:
         if trace is None:
             trace = self._open(trace_id)
         size = 500
-        for key in _LARGE:
-            value = values.get(key)
-            if value.__class__ is str:
-                size += 2 * len(value)
-        trace.spans.append(span)
+        messages = values.get("gen_ai.input.messages")
+        if messages.__class__ is str:
+            size += 2 * len(messages)
+        messages = values.get("gen_ai.output.messages")
+        if messages.__class__ is str:
+            size += 2 * len(messages)
+        if not _ALSO_LARGE.isdisjoint(values):
+            size += 2 * sum(len(values[key]) for key in _ALSO_LARGE if values.get(key).__class__ is str)
+        spans = trace.spans
+        spans.append(span)
         trace.size += size
         self._size += size  # an estimate: threads may lose a little of it to each other
-        self._note_conversation(trace, values)
-        if len(trace.spans) > 2 * _MAX_TURNS or self._size > self._limits.max_bytes:
+        if "gen_ai.conversation.id" in values or "session.id" in values:
+            self._note_conversation(trace, values)
+        if len(spans) > 2 * _MAX_TURNS or self._size > self._max_bytes:
             self._shrink(trace)
 
     def began(self, span: Any, values: Mapping[str, Any]) -> None:
         """Note the conversation that an agent names as it begins: its calls end before it does."""
-        if "gen_ai.conversation.id" in values or "session.id" in values:
-            trace_id = span._context[0]
-            self._note_conversation(self._traces.get(trace_id) or self._open(trace_id), values)
+        trace_id = span._context[0]
+        self._note_conversation(self._traces.get(trace_id) or self._open(trace_id), values)
 
     @staticmethod
     def _note_conversation(trace: OpenTrace, values: Mapping[str, Any]) -> None:
@@ -145,36 +152,37 @@ class OpenTraces:
             nodes.append(node)
         return nodes
 
-    def entered(self, trace_id: int, *, remote: bool) -> None:
-        """Note that a trace has begun, or has come in, perhaps once more, from another process or through a carrier."""
-        if not remote:
-            self._begun[trace_id] = None
-            if len(self._begun) > _MAX_TRACES:
-                with contextlib.suppress(KeyError, StopIteration, RuntimeError):  # another thread was faster
-                    del self._begun[next(iter(self._begun))]
-            return
+    def forget_begun(self) -> None:
+        """Come back within the bound on `begun`: of a root that never ends, nobody says so."""
+        with contextlib.suppress(KeyError, StopIteration, RuntimeError):  # another thread was faster
+            del self.begun[next(iter(self.begun))]
+
+    def enter(self, trace_id: int) -> None:
+        """Note that a trace has come in, perhaps once more, from another process or through a carrier."""
         with self._lock:
             self._entered[trace_id] = self._entered.get(trace_id, 0) + 1
-            if len(self._entered) > _MAX_TRACES:
+            if len(self._entered) > MAX_TRACES:
                 del self._entered[next(iter(self._entered))]
 
-    def left(self, trace_id: int, *, remote: bool) -> None:
-        """Close a trace whose root has ended, or which leaves this process, unless another part of it is running here."""
-        if not remote:
-            self._begun.pop(trace_id, None)
-            if trace_id not in self._traces and not self._entered:
-                return  # nothing was kept of it, as of most traces
-        if self._entered:
-            with self._lock:
-                running = self._entered.pop(trace_id, 0) - remote
-                if running > 0:
-                    self._entered[trace_id] = running
-                if running > 0 or (remote and running < 0):
-                    return
-        elif remote:
-            return
-        if trace_id in self._begun:
-            return
+    def end(self, trace_id: int) -> None:
+        """Close a trace whose root has ended, unless another part of it, which came in, is running here."""
+        self.begun.pop(trace_id, None)
+        if trace_id in self._traces and trace_id not in self._entered:  # of most traces nothing was kept
+            self._close(trace_id)
+
+    def leave(self, trace_id: int) -> None:
+        """Close a trace of which a part that came in has ended, unless its root or another such part is running here."""
+        with self._lock:
+            if trace_id not in self._entered:
+                return
+            running = self._entered.pop(trace_id) - 1
+            if running > 0:
+                self._entered[trace_id] = running
+                return
+        if trace_id not in self.begun:
+            self._close(trace_id)
+
+    def _close(self, trace_id: int) -> None:
         if self._drop(trace_id):
             self._closed.add(trace_id)
             if len(self._closed) > _MAX_CLOSED:
@@ -200,7 +208,7 @@ class OpenTraces:
             oldest = self._oldest(new)
             if oldest is not None:
                 too_old = now - oldest[1].opened > self._limits.max_age
-                if too_old or len(self._traces) > _MAX_TRACES:
+                if too_old or len(self._traces) > MAX_TRACES:
                     self._forget(oldest[0])
             return trace
 
@@ -218,7 +226,7 @@ class OpenTraces:
     def _shrink(self, trace: OpenTrace) -> None:
         """Forget the older half of a trace's turns; if that is not it, the oldest traces."""
         with self._lock:
-            if len(trace.spans) > 2 * _MAX_TURNS or trace.size > self._limits.max_bytes // 2:
+            if len(trace.spans) > 2 * _MAX_TURNS or trace.size > self._max_bytes // 2:
                 kept = max(1, min(_MAX_TURNS, len(trace.spans) // 2))
                 freed = trace.size - trace.size * kept // len(trace.spans)
                 trace.partial = True
@@ -226,7 +234,7 @@ class OpenTraces:
                 trace.read = {}
                 trace.size -= freed
                 self._size -= freed
-            while self._size > self._limits.max_bytes and len(self._traces) > 1:
+            while self._size > self._max_bytes and len(self._traces) > 1:
                 oldest = self._oldest(trace)
                 if oldest is None:
                     return

@@ -102,10 +102,14 @@ class RecentRuns:
 
         A call without anything above it is the whole of its trace, which then tells nothing of the run that it belongs to.
         """
-        views = [view.span.span_id for view in node.views()[1:]]
-        names = names_of(node)
-        recorded = list(recorded_in(node))
-        caught, met = caught_in(names, handled)
+        views = node.views()
+        recorded: list[Raised] = []
+        caught: list[Raised] = []
+        met: set[str | None] = set()
+        if handled is not None or any(view.span.events for view in views):
+            recorded = list(recorded_in(node))
+            caught, met = caught_in(names_of(node), handled)
+        shown = [int(view.span.span_id, 16) for view in views[1:] if view.span.span_id]
         with self._lock:
             run = self._runs.setdefault(trace_id, {})
             self._runs.move_to_end(trace_id)
@@ -113,15 +117,15 @@ class RecentRuns:
                 self._forget(self._runs)
             if met:
                 met -= {have.mark for call in run.values() for have in call.raised}
-            raised = dict.fromkeys((*unless_caught(recorded, caught, met), *caught))
-            for view in (*(int(view, 16) for view in views if view), span_id):
+            raised = dict.fromkeys((*unless_caught(recorded, caught, met), *caught)) if recorded or caught else {}
+            for view in (*shown, span_id):
                 replaced = run.pop(view, None)
                 if replaced is not None:
                     raised.update(dict.fromkeys(replaced.raised))
                 if replaced is not None and view == span_id and replaced.verdict.verdict not in _MILD:
                     verdict = replaced.verdict  # of another processor, with another policy: the worse one counts
             if len(run) < _MAX_CALLS:
-                run[span_id] = _Call(verdict, tuple(itertools.islice(raised, _MAX_RAISED)))
+                run[span_id] = _Call(verdict, tuple(itertools.islice(raised, _MAX_RAISED)) if raised else ())
             if len(run) >= _MAX_CALLS or len(raised) > _MAX_RAISED or node.span.parent_span_id is None or not trace_id:
                 self._unknown.add(trace_id)
 

@@ -14,15 +14,17 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from genai_processor.attributes import GENAI_RETRY_VERDICT
 from genai_processor.forks import guard_with_lock
-from genai_processor.retry.around import Around, Surroundings
+from genai_processor.retry.around import NOTHING_AROUND, Around, Surroundings
+from genai_processor.retry.came_back import CameBack
 from genai_processor.retry.evidence import MAX_OPEN, Evidence, begins_tool_span
 from genai_processor.retry.glance import glance
 from genai_processor.retry.holding import ServedCalls
-from genai_processor.retry.judgement import Judgement, belied, may_be_belied
+from genai_processor.retry.judgement import Judgement, belied, judgement_of, may_be_belied
 from genai_processor.retry.live_calls import LiveCalls
 from genai_processor.retry.nodes import Below, Node, is_transport
-from genai_processor.retry.open_traces import DEFAULT_LIMITS, Limits, OpenTrace, OpenTraces
+from genai_processor.retry.open_traces import DEFAULT_LIMITS, MAX_TRACES, Limits, OpenTrace, OpenTraces
 from genai_processor.retry.policy import Policy, same_tool
 from genai_processor.retry.raised import ended_calls
 from genai_processor.retry.recent import RecentRuns
@@ -40,12 +42,15 @@ if TYPE_CHECKING:
 __all__ = ["Judgement", "Limits", "Witness"]
 
 _NO_VALUES: Final[Mapping[str, Any]] = {}
+_VERDICT: Final = GENAI_RETRY_VERDICT
+_MARKERS: Final = MARKER_KEYS | {_VERDICT}
 _MAX_UNDECIDED: Final = 1_000
 _INFERENCES: Final = frozenset({"chat", "generate_content", "text_completion"})
 _BELOW: Final = {
     Operation.INFERENCE: Below.MODEL,
     Operation.AGENT: Below.MODEL,
 }
+_MODEL: Final = Below.MODEL
 _READ_ONLY: Final = Effect.READ_ONLY
 
 
@@ -75,6 +80,7 @@ class Witness:
         guard_with_lock(self)
         self._evidence = Evidence()
         self._traces = OpenTraces(limits, clock)
+        self._begun = self._traces.begun
         self._calls = LiveCalls(policy, limits, length_limit or 0, self._traces)
         self._served = ServedCalls()
         self._recent = recent if recent is not None else RecentRuns.of_process()
@@ -86,56 +92,83 @@ class Witness:
         """Note what begins below an open tool span: what is still open when the tool ends proves that its body ran."""
         attributes: Any = span._attributes
         values: Mapping[str, Any] = getattr(attributes, "_dict", _NO_VALUES)
-        operation = values.get("gen_ai.operation.name")
-        tool = operation == "execute_tool" or span._name[:13] == "execute_tool "
-        if not tool and not MARKER_KEYS.isdisjoint(values):
-            tool = operation is None and begins_tool_span(values)
-            if not tool and span._context is not None:
+        tool = span._name[:13] == "execute_tool "
+        if not _MARKERS.isdisjoint(values) and not tool:
+            operation = values.get("gen_ai.operation.name")
+            tool = operation == "execute_tool" or (operation is None and begins_tool_span(values))
+            if not tool and ("gen_ai.conversation.id" in values or "session.id" in values) and span._context is not None:
                 self._traces.began(span, values)
-        if tool or self._evidence.watched or self._evidence.open_tools:
-            self._evidence.started(span, tool)
+        evidence = self._evidence
+        if tool or evidence.watched or evidence.open_tools:
+            evidence.started(span, tool)
             if tool:
                 self._around.began(span, parent_context)
-                if len(self._evidence.open_tools) > MAX_OPEN:
+                if len(evidence.open_tools) > MAX_OPEN:
                     self._give_up_oldest()
         parent = span._parent
-        if self._undecided and parent is not None:
+        if parent is None:
+            if span._context is not None:
+                begun = self._begun
+                begun[span._context[0]] = None
+                if len(begun) > MAX_TRACES:
+                    self._traces.forget_begun()
+            return
+        if self._undecided:
             before = self._undecided.get(parent[1])
             if before is not None:  # that its span says so has to wait for this one's end
-                self._evidence.tell(parent[1], span)
+                evidence.tell(parent[1], span)
                 self._recent.revise(before.trace_id, before.span_id, belied(before).verdict)
-        if (parent is None or parent[2]) and span._context is not None:
-            self._traces.entered(span._context[0], remote=parent is not None)
+        if parent[2] and span._context is not None:
+            self._traces.enter(span._context[0])
 
-    def on_end(self, span: ReadableSpan) -> Judgement | None:
+    def on_end(self, span: ReadableSpan) -> CameBack | Judgement | None:
         """Judge an ended span.
 
         Returns:
             The judgement of the call that the span shows; with `late`, of a call that ended before. None if the span
-            shows no call and changes none.
+            shows no call and changes none, or carries a verdict already.
         """
         attributes: Any = span._attributes
         values: Mapping[str, Any] = getattr(attributes, "_dict", attributes) or {}
-        if MARKER_KEYS.isdisjoint(values) and not getattr(attributes, "dropped", 0):
-            late = self._evidence.ended(span)
-            if self._evidence.open_tools:
+        if _MARKERS.isdisjoint(values) and not getattr(attributes, "dropped", 0):
+            evidence = self._evidence
+            late = evidence.ended(span)
+            if evidence.open_tools:
                 self._no_longer_open(span)
             parent = span._parent
-            return self._passed(span, late) if parent is None or parent[2] or self._undecided else None
+            if self._undecided:
+                return self._passed(span, late)
+            if parent is None:  # as `_close`, of a span that begins a trace and seldom has anything kept of it
+                if span._context is not None:
+                    self._traces.end(span._context[0])
+            elif parent[2]:
+                self._close(span)
+            return None
+        if _VERDICT in values:
+            self._passed_over(span)
+            return None
         operation = values.get("gen_ai.operation.name")
         if operation == "execute_tool":
             around = self._around.ended(span)
-            seen = self._glance(span, attributes, values) if around.harmless else None
+            seen = self._glance(span, attributes, values) if around is NOTHING_AROUND or around.harmless else None
             judgement = seen or self._read(span, values, around)
-            self._no_longer_open(span)
+            if span._context is not None:
+                self._evidence.open_tools.pop(span._context[1], None)  # last, as in `_no_longer_open`
             return judgement
         if operation.__class__ is str and operation in _INFERENCES and "openinference.span.kind" not in values:
-            return self._pass_up(span, values, Below.MODEL)
+            evidence = self._evidence  # as `_pass_up`, written out for what there are most of
+            late = evidence.ended(span, _MODEL)
+            if evidence.open_tools:
+                self._no_longer_open(span)
+            parent = span._parent
+            if parent is not None and span._context is not None:
+                self._traces.keep(span, values)
+            return self._passed(span, late) if parent is None or parent[2] or self._undecided else None
         judgement = self._read(span, values, self._around.ended(span))
         self._no_longer_open(span)
         return judgement
 
-    def passed_over(self, span: ReadableSpan) -> None:
+    def _passed_over(self, span: ReadableSpan) -> None:
         """Take note of an ended span that somebody else has judged."""
         self._around.ended(span)
         self._evidence.ended(span, Below.NESTED)
@@ -240,8 +273,12 @@ class Witness:
         return self._belied(late if parent is None else (*late, parent.span_id)) if self._undecided else None
 
     def _close(self, span: Any) -> None:
-        if span._context is not None:
-            self._traces.left(span._context.trace_id, remote=span._parent is not None)
+        if span._context is None:
+            return
+        if span._parent is None:
+            self._traces.end(span._context.trace_id)
+        else:
+            self._traces.leave(span._context.trace_id)
 
     def _belied(self, above: tuple[int, ...]) -> Judgement | None:
         """The judgements that a span belies by ending late below their calls, each with the next."""
@@ -261,16 +298,23 @@ class Witness:
 
     # -- calls that came back --------------------------------------------------------------------------------------
 
-    def _glance(self, span: Any, attributes: Any, values: Mapping[str, Any]) -> Judgement | None:
+    def _glance(self, span: Any, attributes: Any, values: Mapping[str, Any]) -> CameBack | Judgement | None:
         seen = glance(span, attributes, values)
-        context = span._context
+        context, parent = span._context, span._parent
         if seen is None or context is None:
             return None
-        if not self._evidence.glanced(context.span_id, span._parent, span):
+        if not self._evidence.glanced(context[1], parent, span):
             return None
-        judgement = self._calls.glanced(seen, span, attributes)
-        self._recent.succeeded(context.trace_id, judgement.verdict.effect)
-        return self._judged(span, judgement, ())
+        call = self._calls.glanced(seen, span, attributes)
+        if not isinstance(call, CameBack):
+            self._recent.succeeded(context[0], call.verdict.effect)
+            return self._judged(span, call, ())
+        self._recent.succeeded(context[0], call.effect)
+        if self._undecided:
+            return self._judged(span, judgement_of(call, span._name), ())
+        if parent is None or parent[2]:
+            self._close(span)
+        return call
 
     def _judged(self, span: Any, judgement: Judgement, late: tuple[int, ...]) -> Judgement:
         """Do for a tool span what is done for every other."""

@@ -7,7 +7,7 @@ import itertools
 import os
 import random
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, fields, replace
+from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from typing import Any
 
 import pytest
@@ -21,7 +21,7 @@ from genai_processor.ledger import Bounds, Claim, Entry, MemoryLedger, Outcome, 
 from genai_processor.ledger.entries import new_entry
 from genai_processor.ledger.ids import random_id
 from genai_processor.ledger.index import Index
-from genai_processor.ledger.noted import entry_of
+from genai_processor.ledger.noted import entry_of, sighting_from
 
 empty_or = {name: st.one_of(st.just(""), calls[name]) for name in ("call_id", "digest", "turn")}
 sightings = st.builds(
@@ -35,6 +35,22 @@ sightings = st.builds(
     trace_id=st.sampled_from([None, "ab"]),
     span_id=st.none(),
 )
+
+
+@dataclass(frozen=True)
+class Returned:
+    """A call that came back, in the words of whoever saw it."""
+
+    scope: str
+    tool: str
+    call_id: str | None
+    effect: str = "non_idempotent"
+    reason: str = "succeeded"
+    trace_id: str = "ab"
+    span_id: str = "cd"
+
+
+returned = st.builds(Returned, scope=calls["scope"], tool=calls["tool"], call_id=empty_or["call_id"])
 
 
 class EagerLedger(MemoryLedger):
@@ -82,6 +98,11 @@ class LazyAgainstEager(RuleBasedStateMachine):
     def note(self, seen: Sighting) -> None:
         entry = self.eager.record(seen)
         assert self.lazy.note(seen) == (None if entry is None else entry.entry_id)
+
+    @rule(call=returned)
+    def tell(self, call: Returned) -> None:
+        self.eager.record(sighting_from(call))
+        self.lazy.tell(call)
 
     @rule(seen=sightings)
     def record(self, seen: Sighting) -> None:
@@ -151,6 +172,15 @@ def test_many_calls_of_one_action_are_held_so_too(ledger: MemoryLedger) -> None:
         ledger.note(Sighting("s", "refund", State.COMPLETED, call_id=f"c{number}x", digest="d"))
     assert not [held for held in ledger._shelf.everything() if isinstance(held, Entry)]
     assert [entry.entry_id for entry in ledger.by_action("s", "refund", "d")] == ["e1", "e2", "e3"]
+
+
+def test_a_call_that_was_told_is_not_copied_and_shown_as_an_entry(ledger: MemoryLedger) -> None:
+    call = Returned("s", "refund", "a1b2")
+    ledger.tell(call)
+    assert ledger._shelf._known["e1"][3] is call  # type: ignore[index]
+    assert ledger.by_call("s", "a1b2") == (entry := ledger.get("e1"),)
+    assert entry is not None
+    assert (entry.state, entry.reason, entry.span_id, entry.digest) == (State.COMPLETED, "succeeded", "cd", None)
 
 
 def test_to_note_is_to_record(ledger: MemoryLedger) -> None:

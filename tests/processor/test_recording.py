@@ -6,13 +6,14 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import pytest
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, get_value
 
 from genai_processor.attributes import METRIC_FAULTS
-from genai_processor.ledger import MemoryLedger, Sighting, State
+from genai_processor.ledger import Entry, MemoryLedger, Sighting, State
 from genai_processor.recording import BackgroundRecorder, DirectRecorder, recorder_for
 from genai_processor.telemetry import Faults, Totals
 
@@ -54,6 +55,52 @@ def test_the_ledger_in_memory_is_told_at_once(totals: Totals) -> None:
     assert entry_id is not None
     assert ledger.get(entry_id) is not None
     assert recorder.flush(0)
+
+
+class Returned(NamedTuple):
+    """A call that came back."""
+
+    scope: str = "s"
+    tool: str = "refund"
+    call_id: str = "toolu_7"
+    effect: str = "idempotent"
+    reason: str = "succeeded"
+    trace_id: str = "ab"
+    span_id: str = "cd"
+
+
+class Broken(MemoryLedger):
+    def tell(self, call: object) -> None:
+        raise OSError("away")
+
+
+class Audited(MemoryLedger):
+    """A ledger in memory that does something of its own with what is recorded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Sighting] = []
+
+    def record(self, sighting: Sighting) -> Entry | None:
+        self.seen.append(sighting)
+        return super().record(sighting)
+
+
+@pytest.mark.parametrize("make", [MemoryLedger, Audited, Remote])
+def test_a_call_that_came_back_is_recorded_by_every_kind_of_ledger(make: Callable[[], Any], totals: Totals) -> None:
+    ledger = make()
+    recorder = recorder_for(ledger, Faults(totals))
+    recorder.told(Returned())
+    assert recorder.flush(10)
+    (entry,) = (ledger.inner if isinstance(ledger, Remote) else ledger).by_call("s", "toolu_7")
+    assert (entry.state, entry.effect, entry.trace_id, entry.span_id) == (State.COMPLETED, "idempotent", "ab", "cd")
+    if isinstance(ledger, Audited):
+        assert [seen.call_id for seen in ledger.seen] == ["toolu_7"]
+
+
+def test_a_ledger_that_cannot_be_told_is_a_fault(totals: Totals) -> None:
+    recorder_for(Broken(), Faults(totals)).told(Returned())
+    assert sum(totals.read(METRIC_FAULTS).values()) == 1
 
 
 def test_any_other_is_told_from_a_thread_that_starts_with_the_first_call(totals: Totals) -> None:

@@ -25,6 +25,8 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
+from genai_processor.retry.came_back import CameBack
+from genai_processor.retry.judgement import judgement_of
 from genai_processor.retry.policy import Policy
 from genai_processor.retry.recent import RecentRuns
 from genai_processor.retry.witness import Judgement, Witness
@@ -130,6 +132,8 @@ class _Witnessing(SpanProcessor):
 
     def on_end(self, span: ReadableSpan) -> None:
         judgement = self.witness.on_end(span)
+        if isinstance(judgement, CameBack):
+            judgement = judgement_of(judgement, span.name)
         if judgement is not None:
             self.judgements.append(judgement)
 
