@@ -158,9 +158,10 @@ class Stamper:
         if verdict.effect is not Effect.READ_ONLY:  # such a call stands in nobody's way, and nobody has to settle it
             entry_id = self.recorder.record(sighting_of(judgement, self._entry_of(judgement)))
             self._remember(judgement, entry_id)
-        flags = span._context.trace_flags if span._context is not None else 0
+        context = span._context
+        flags = context[3] if context is not None else 0  # a span context is a tuple, and its properties are slow
         if self._events is not None and (verdict.quarantined or judgement.late):
-            self._emit(self._events, judgement, entry_id, flags, None if judgement.late else span.end_time)
+            self._emit(self._events, judgement, entry_id, flags, None if judgement.late else span._end_time)
         if judgement.late or not flags & 1:
             return span
         return self._tagged(span, self._tags(judgement, entry_id))
@@ -224,8 +225,8 @@ class Stamper:
     def _emit(self, events: Events, judgement: Judgement, entry_id: str | None, flags: int, at_ns: int | None) -> None:
         verdict = judgement.verdict
         labels: dict[str, Any] = {
-            names.GENAI_RETRY_VERDICT: str(verdict.verdict),
-            names.GENAI_RETRY_REASON: str(verdict.reason),
+            names.GENAI_RETRY_VERDICT: verdict.verdict._value_,
+            names.GENAI_RETRY_REASON: verdict.reason._value_,
             names.GENAI_RETRY_LATE: judgement.late,
         }
         if verdict.tool is not None:
@@ -329,6 +330,8 @@ def keyed(digest: str, key: str | None) -> str:
 
 def _clean(text: str) -> str:
     """Cut a text, and replace what no exporter can encode: a lone surrogate loses it the whole batch."""
+    if text.isascii() and len(text) <= MAX_TEXT:
+        return text
     return text[:MAX_TEXT].encode("utf-8", "replace").decode()
 
 

@@ -289,4 +289,8 @@ class Evidence:
 
 
 def _size_of(node: Node) -> int:
-    return 500 + sum(len(value) for value in node.span.attributes.values() if isinstance(value, str))
+    size = 500
+    for value in node.span.attributes.values():
+        if value.__class__ is str:
+            size += len(value)
+    return size

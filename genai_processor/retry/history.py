@@ -207,6 +207,8 @@ class History:
 
     def is_first(self, name: str, execution: Execution) -> bool:
         """Remember an execution if nothing at all is known of its scope: then it repeats nothing. Needs no lock."""
+        if self._evicted is not None and name in self._evicted:
+            return False
         if self._scopes.setdefault(name, execution) is not execution:
             return False
         if len(self._scopes) > self._max_scopes:

@@ -174,10 +174,14 @@ class LiveCalls:
             return self._history.means_otherwise(scope, call_id, tool, arguments)
 
     def _repeated(self, assessed: AssessedCall) -> Repetition | None:
-        if not assessed.may_repeat:
+        effect = assessed.facts.effect
+        if effect is _READ_ONLY or not assessed.may_repeat:
+            return None
+        execution, views = assessed.execution(), _inner(assessed.node)
+        if not views and self._history.is_first(assessed.scope, execution):
             return None
         with self._lock:
-            return self._repetition(assessed.execution(), assessed.facts.effect, assessed.scope, _inner(assessed.node))
+            return self._repetition(execution, effect, assessed.scope, views)
 
     def _repetition(self, execution: Recorded, effect: Effect, name: str, views: tuple[int, ...]) -> Repetition | None:
         """Whether an execution repeats another; what inner spans of the same call told of it does not count."""
