@@ -72,12 +72,14 @@ class Assessor:
     def calls(self) -> list[AssessedCall]:
         """Every call of the trace, by start, with its verdict."""
         calls = self.trace.calls()
+        if len(calls) == 1:  # as in most traces: nothing to put in order, and no other call to share an id with
+            return [self.assess(calls[0])]
         for call in calls:  # proposals are handed out in order of start, those that an id names first
             if call.call is not None and call.call.call_id is not None:
                 self.turns.join(call)
         for call in calls:
             self.turns.join(call)
-        for call in sorted(calls, key=lambda node: -sum(1 for _ in node.ancestors())):
+        for call in sorted(calls, key=lambda node: -node.depth()):
             self._execution(call)
         unstable = self._ids_with_two_meanings(calls)
         return [self.assess(call, unstable) for call in calls]

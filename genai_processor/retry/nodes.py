@@ -156,6 +156,10 @@ class Node:
             yield node
             node = node.parent
 
+    def depth(self) -> int:
+        """How many spans stand above it."""
+        return sum([1 for _ in self.ancestors()])
+
     def views(self) -> list[Node]:
         """This node and every inner span that shows the same call, outermost first."""
         if not self.inner:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from genai_processor.spans import values
@@ -124,21 +124,27 @@ def read_tool(span: Span, dialect: Dialect) -> ToolCall:
         ended = dialect.has_end_mark(span, call_id, arguments, result)
     if span.dropped_events:
         ended = False
-    return ToolCall(
-        span,
-        dialect,
-        dialect.view(span) if dialect.view is not None else View.FRAMEWORK,
-        tool,
-        raw_tool or tool,
-        call_id,
-        arguments,
-        rendered,
-        failure,
-        error_types,
-        paused,
-        dialect.not_started(span) if failure and dialect.not_started is not None else None,
-        ended,
+    return _new_call(
+        ToolCall,
+        (
+            span,
+            dialect,
+            dialect.view(span) if dialect.view is not None else View.FRAMEWORK,
+            tool,
+            raw_tool or tool,
+            call_id,
+            arguments,
+            rendered,
+            failure,
+            error_types,
+            paused,
+            dialect.not_started(span) if failure and dialect.not_started is not None else None,
+            ended,
+        ),
     )
+
+
+_new_call = tuple.__new__  # half the cost of the named tuple's own
 
 
 def _first(attributes: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
@@ -161,9 +167,9 @@ def _call_id(span: Span, dialect: Dialect, tool: str | None) -> str | None:
 
 def _first_text(attributes: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
     for key in keys:
-        found = values.text(attributes.get(key))
-        if found is not None:
-            return found
+        value = attributes.get(key)
+        if value is not None and isinstance(value, str) and value and not value.isspace():
+            return value
     return None
 
 
@@ -197,7 +203,7 @@ def _failures(span: Span, dialect: Dialect, result: Any, error_types: tuple[str,
     if span.status == _ERROR:
         found.append("status=ERROR")
     if error_types:
-        found.extend(f"error.type={name[:120]}" for name in error_types)
+        found.extend([f"error.type={name[:120]}" for name in error_types])
     if ".cancellation." in "\n".join(span.attributes):
         found.append("cancellation recorded")
     if result is not None:
@@ -216,9 +222,9 @@ def proposals(inference: Inference) -> tuple[Proposal, ...]:
     """The calls that a model proposed in this response: the first source that records any, each id once."""
     span, dialect = inference.span, inference.dialect
     for structure in (*from_attributes(span.attributes, dialect.outputs), *from_events(span.events, outputs=True)):
-        found = _distinct(item for item in walk(structure) if isinstance(item, Proposal))
+        found = [item for item in walk(structure) if type(item) is Proposal]
         if found:
-            return found
+            return _distinct(found)
     return ()
 
 
@@ -233,11 +239,13 @@ def consumed(inference: Inference) -> tuple[tuple[Proposal, ...], tuple[Result, 
                 echoes.append(item)
             else:
                 results.append(item)
-    return _distinct(iter(echoes)), tuple(results)
+    return _distinct(echoes), tuple(results)
 
 
-def _distinct(items: Iterator[Proposal]) -> tuple[Proposal, ...]:
+def _distinct(items: list[Proposal]) -> tuple[Proposal, ...]:
     """Two reports of one proposal (a message, and the same message in a wrapper) are one."""
+    if len(items) < 2:
+        return tuple(items)
     seen: dict[object, Proposal] = {}
     for item in items:
         seen.setdefault(item.call_id if item.call_id is not None else object(), item)
@@ -252,7 +260,7 @@ def from_cache(attributes: Mapping[str, Any]) -> bool:
 def named_call(span: Span, dialect: Dialect) -> Proposal | None:
     """The one call that a step says it runs (LangGraph's `tools` node, LlamaIndex' `call_tool`), or None."""
     for structure in from_attributes(span.attributes, dialect.steps):
-        found = _distinct(item for item in walk(structure) if isinstance(item, Proposal))
+        found = _distinct([item for item in walk(structure) if type(item) is Proposal])
         if len(found) == 1:
             return found[0]
     event = span.attributes.get("input.value")
@@ -289,6 +297,8 @@ def conversation_of(span: Span, dialect: Dialect) -> str | None:
     found = _first_text(span.attributes, dialect.conversations)
     if found is None:
         metadata = span.attributes.get("metadata")
+        if metadata is None:
+            return None
         if isinstance(metadata, str) and '"thread_id"' in metadata:
             parsed = values.quick_loads(metadata)
             thread = parsed.get("thread_id") if isinstance(parsed, dict) else None
