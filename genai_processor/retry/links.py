@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from genai_processor.spans.arguments import fingerprint, read_arguments
@@ -41,7 +42,7 @@ class Links:
             return
         known = self._proposed.get(call_id)
         if known is None:
-            self.escaped = self.escaped or json.dumps(call_id) != f'"{call_id}"'
+            self.escaped = self.escaped or not _is_plain(call_id)
             self._proposed[call_id] = [_Proposed(proposal.tool, _short(proposal.arguments), scope)]
             if len(self._proposed) > self._limit:
                 self._proposed.popitem(last=False)
@@ -54,9 +55,9 @@ class Links:
         if len(known) < _MAX_MEANINGS:
             known.append(_Proposed(proposal.tool, _short(proposal.arguments), scope))
 
-    def knows(self, call_id: str) -> bool:
-        """Whether a call of that id was proposed."""
-        return call_id in self._proposed
+    def knows_any(self, call_ids: Iterable[str]) -> bool:
+        """Whether a call of one of the ids was proposed."""
+        return not self._proposed.keys().isdisjoint(call_ids)
 
     def scope_of(self, echo: Proposal) -> str | None:
         """The one scope that proposed a call, or None."""
@@ -64,6 +65,11 @@ class Links:
             if _same(row, echo):
                 return row.scope
         return None
+
+
+def _is_plain(call_id: str) -> bool:
+    """Whether an id looks inside of JSON as it does outside."""
+    return (call_id.isascii() and call_id.replace("_", "").isalnum()) or json.dumps(call_id) == f'"{call_id}"'
 
 
 def _same(row: _Proposed, proposal: Proposal) -> bool:

@@ -160,6 +160,13 @@ class Node:
             yield node
             node = node.parent
 
+    def tool(self) -> str | None:
+        """The tool's name, as the outermost view has it that has one."""
+        for view in self.views():
+            if view.call is not None and view.call.tool:
+                return view.call.tool
+        return None
+
     def depth(self) -> int:
         """How many spans stand above it."""
         return sum([1 for _ in self.ancestors()])

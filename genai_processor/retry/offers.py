@@ -70,9 +70,12 @@ class Offers:
             if schema is not None:
                 return schema
         tool, lists = self._tool, self.lists
-        if any(tool in offered.schemas for offered in lists):
-            return _only(lists, lambda name: name == tool)
-        return _only(lists, lambda name: same_tool(name, tool))
+        if tool is None:
+            return None
+        exact = [offered.schemas[tool] for offered in lists if tool in offered.schemas]
+        if exact:
+            return _only(exact)
+        return _only([schema for offered in lists for name, schema in offered.schemas.items() if same_tool(name, tool)])
 
     @property
     def declared(self) -> list[Any]:
@@ -172,11 +175,9 @@ class Offers:
         return node.offered(self._trace.is_cut)
 
 
-def _only(lists: list[ToolList], matches: Callable[[str], bool]) -> Any:
-    """The schema of the tools whose names match, unless they have several: which one was called, nobody can tell."""
-    found: list[Any] = []
-    for offered in lists:
-        for name, schema in offered.schemas.items():
-            if matches(name) and schema not in found:
-                found.append(schema)
-    return found[0] if len(found) == 1 else None
+def _only(schemas: list[Any]) -> Any:
+    """The one schema, unless there are several: which one was called, nobody can tell."""
+    for schema in schemas[1:]:
+        if schema != schemas[0]:
+            return None
+    return schemas[0] if schemas else None

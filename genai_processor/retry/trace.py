@@ -106,10 +106,7 @@ class Trace:
             below = below or node.operation is _TOOL
             if below:
                 order.append(node)
-            depth += 1
-            for child in node.children:
-                if child.children:
-                    stack.append((child, below, depth))
+            stack.extend([(child, below, depth + 1) for child in node.children if child.children])
         return reversed(order)
 
     def calls(self) -> list[Node]:
