@@ -8,7 +8,10 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import orjson
+
 from genai_processor.spans.arguments import fingerprint, read_arguments
+from genai_processor.spans.canonical import written
 from genai_processor.spans.records import Proposal
 from genai_processor.spans.values import index_like
 
@@ -18,7 +21,7 @@ _MAX_MEANINGS = 8
 
 class _Proposed(NamedTuple):
     tool: str | None
-    arguments: str | None  # text as recorded while it is short, else its digest
+    arguments: str | None  # text as recorded, or as it would be written, while it is short; else its digest
     scope: str | None  # None: proposed in two scopes, which tells nothing
 
 
@@ -82,15 +85,21 @@ def _same(row: _Proposed, proposal: Proposal) -> bool:
 def _short(arguments: Any) -> str | None:
     if arguments is None or (isinstance(arguments, str) and len(arguments) <= _SHORT):
         return arguments
+    text = written(arguments)
+    if text is not None and len(text) <= _SHORT:
+        return _WRITTEN + text  # which is mostly equal at once: then nobody needs a digest
     return _DIGESTED + (_of(arguments) or "")
 
 
 _DIGESTED = "\0sha256:"
+_WRITTEN = "\0json:"
 
 
 def _digest(arguments: str | None) -> str | None:
     if arguments is not None and arguments.startswith(_DIGESTED):
         return arguments.removeprefix(_DIGESTED) or None
+    if arguments is not None and arguments.startswith(_WRITTEN):
+        return _of(orjson.loads(arguments.removeprefix(_WRITTEN)))
     return _of(arguments)
 
 

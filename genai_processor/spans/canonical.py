@@ -59,7 +59,7 @@ def canonical(value: Any) -> bytes:
         ValueError: The value is nested too deep. It has no other form instead: which one would depend on who calls.
         RecursionError: The caller has left too little of the stack.
     """
-    text = _written(value)
+    text = written(value)
     return (_short_cut(text) if text is not None else None) or _long_way(value)
 
 
@@ -75,10 +75,11 @@ _JSON_TYPES = frozenset({str, int, bool, type(None)})
 _MOST_ITEMS = 100  # and so no more levels than this: what is larger takes the long way
 
 
-def _written(value: Any) -> str | None:
-    """A small object of strings, booleans, integers and such objects or lists as JSON text, which has a short cut.
+def written(value: Any) -> str | None:
+    """A small object of strings, booleans, integers and such objects or lists as JSON text, in the order that it has.
 
-    None for everything else: whatever orjson writes in another way than `_plain` and the RFC's library understand it.
+    None for everything else: whatever orjson writes in another way than `_plain` and the RFC's library understand it, or
+    would not read as it was.
     """
     if type(value) is not dict:
         return None

@@ -101,7 +101,7 @@ class JsonSpans:
                                 code,
                                 message,
                                 usual_attributes(attributes) if (attributes := get("attributes")) else {},
-                                _events(events) if (events := get("events")) else (),
+                                _usual_events(events) if (events := get("events")) else (),
                                 _links(links) if (links := get("links")) else (),
                                 integer(dropped) if (dropped := get("droppedAttributesCount")) else 0,
                                 integer(dropped) if (dropped := get("droppedEventsCount")) else 0,
@@ -170,6 +170,16 @@ def _usual_id(text: str, size: int) -> str:
     if len(read) != size or not any(read):
         raise ValueError
     return read.hex()
+
+
+def _usual_events(events: Any) -> tuple[Event, ...]:
+    read = []
+    for event in events:
+        name = event["name"]
+        if type(name) is not str:
+            raise TypeError
+        read.append(_new_span(Event, (name, usual_attributes(attributes) if (attributes := event.get("attributes")) else {})))
+    return tuple(read)
 
 
 def _any_span(span: Any, scope: str, token: ResourceToken) -> Span:
