@@ -15,6 +15,7 @@ from genai_processor.spans.read import own_schema
 from genai_processor.spans.records import Operation, SpanKind, View
 
 _UNREAD: Final = object()
+_AGENT: Final = Operation.AGENT  # reading a member of an enum class costs more than reading a global
 _OFFERING: Final = frozenset({Operation.INFERENCE, Operation.AGENT})
 
 
@@ -116,7 +117,7 @@ class Offers:
             if found is not None:
                 yield found
                 return
-        agent = next((node for node in self._call.ancestors() if node.operation is Operation.AGENT), None)
+        agent = _agent_above(self._call)
         key = ("offered near", id(agent), self._call.span.parent_span_id if agent is None else None)
         for when, offered in self._trace.once(key, lambda: self._distinct((agent, *self._near(agent)))):
             if when <= self._call.when:  # a later turn proposed nothing that ran before
@@ -173,6 +174,13 @@ class Offers:
 
     def _offered(self, node: Node) -> ToolList | None:
         return node.offered(self._trace.is_cut)
+
+
+def _agent_above(call: Node) -> Node | None:
+    for node in call.ancestors():
+        if node.operation is _AGENT:
+            return node
+    return None
 
 
 def _only(schemas: list[Any]) -> Any:

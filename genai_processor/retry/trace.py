@@ -244,12 +244,14 @@ def _when(node: Node) -> tuple[int, int]:
     return (node.span.start_ns or 0, node.order)
 
 
-def _lengths(attributes: Mapping[str, Any]) -> Iterator[int]:
+def _lengths(attributes: Mapping[str, Any]) -> list[int]:
+    lengths = []
     for value in attributes.values():
         if isinstance(value, str):
-            yield len(value)
+            lengths.append(len(value))
         elif isinstance(value, (list, tuple)):
-            yield from (len(item) for item in value if isinstance(item, str))
+            lengths.extend([len(item) for item in value if isinstance(item, str)])
+    return lengths
 
 
 def merge_views(tools: list[Node]) -> None:

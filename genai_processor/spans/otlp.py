@@ -68,8 +68,9 @@ def read_spans(
     Raises:
         TraceFileError: The file cannot be opened, or is zstd and `zstandard` is not installed. Nothing in it raises.
     """
-    options = {"max_line_bytes": max_line_bytes, "on_progress": on_progress, "on_content": on_content}
-    return chain.from_iterable(read_batches(path, on_error=on_error, **options))
+    return chain.from_iterable(
+        read_batches(path, max_line_bytes=max_line_bytes, on_error=on_error, on_progress=on_progress, on_content=on_content)
+    )
 
 
 def read_batches(

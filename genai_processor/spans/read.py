@@ -14,7 +14,7 @@ from genai_processor.spans.dialects.base import looks_failed, rendered_unless_js
 from genai_processor.spans.messages import from_attributes, from_events, walk
 from genai_processor.spans.records import Inference, Operation, Proposal, Result, Span, StatusCode, ToolCall, View
 
-_T, _I, _A, _S = Operation.TOOL, Operation.INFERENCE, Operation.AGENT, Operation.STEP
+_T, _I, _A, _S, _O = Operation.TOOL, Operation.INFERENCE, Operation.AGENT, Operation.STEP, Operation.OTHER
 
 _OPERATION_NAMES: dict[str, Operation] = {
     "execute_tool": _T,
@@ -78,8 +78,8 @@ def is_marked(span: Span) -> bool:
 def operation_of(span: Span) -> tuple[Operation, Dialect | None]:
     """What a span stands for, and whose it is (None where it is nothing of ours)."""
     attributes = span.attributes
-    if not is_marked(span):
-        return (Operation.AGENT if span.name.startswith("invoke_agent ") else Operation.OTHER), None
+    if MARKER_KEYS.isdisjoint(attributes) and not is_marked(span):
+        return (_A if span.name.startswith("invoke_agent ") else _O), None
     dialect = dialect_of(span.scope, attributes)
     if dialect.operation is not None:
         found = dialect.operation(span)
@@ -92,18 +92,19 @@ _ODD_SCOPES = frozenset({"logfire.mcp", "logfire.openai_agents", "opentelemetry.
 
 
 def _common_operation(span: Span, attributes: Mapping[str, Any]) -> Operation:
-    if attributes.get("logfire.span_type") == "pending_span":
-        return Operation.OTHER
-    method = attributes.get("mcp.method.name")
+    get = attributes.get
+    if get("logfire.span_type") == "pending_span":
+        return _O
+    method = get("mcp.method.name")
     if method is not None:
         return _T if method == "tools/call" else Operation.MCP
     for key, table in _OPERATION_KEYS:
-        value = attributes.get(key)
-        if value.__class__ is str and value in table:
+        value = get(key)
+        if value is not None and value.__class__ is str and value in table:
             return table[value]
     if span.dropped_attributes and _LOST_TOOL.match(span.name):
         return _T
-    return Operation.OTHER
+    return _O
 
 
 def read_tool(span: Span, dialect: Dialect) -> ToolCall:
@@ -206,7 +207,7 @@ def _failures(span: Span, dialect: Dialect, result: Any, error_types: tuple[str,
         found.extend([f"error.type={name[:120]}" for name in error_types])
     if ".cancellation." in "\n".join(span.attributes):
         found.append("cancellation recorded")
-    if result is not None:
+    if result is not None and (type(result) is not str or "rror" in result):  # no text without it tells of a failure
         failed = looks_failed(result)
         if failed is not None:
             found.append(failed)
