@@ -108,7 +108,10 @@ def whole_traces_of(
                 else:
                     trace = found
                     held.move_to_end(trace_id)
-            trace.add(file, span)
+            if trace.files is file:
+                trace.spans.append(span)
+            else:
+                trace.add(file, span)
             count += 1
             if new_bytes:
                 trace.size += new_bytes

@@ -12,7 +12,7 @@ from genai_processor.retry.joins import Turns
 from genai_processor.retry.nodes import Node
 from genai_processor.retry.offers import Offers
 from genai_processor.retry.policy import Policy, same_tool
-from genai_processor.retry.proofs import NOTHING_PROVEN, Context, Proof, never_started, started, wrong_with
+from genai_processor.retry.proofs import NOTHING_PROVEN, Context, Proof, may_be_rejected, never_started, started, wrong_with
 from genai_processor.retry.trace import Trace
 from genai_processor.retry.verdict import (
     CallFacts,
@@ -252,6 +252,8 @@ class Assessor:
         ended = self._ending(call)[0]
         proof = started(call, lambda nested: self._execution(_outermost(nested)), self._paused)
         if ended is _WELL or proof.evidence or proof.execution is Execution.STARTED:
+            return proof
+        if not may_be_rejected(call, self.policy):
             return proof
         arguments = self.arguments_of(call)[0]
         return never_started(call, ended, self._context(call, arguments)) or proof

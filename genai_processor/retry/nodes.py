@@ -173,7 +173,7 @@ class Node:
 
     def views(self) -> list[Node]:
         """This node and every inner span that shows the same call, outermost first."""
-        if not self.inner:
+        if self.inner is _NONE:
             return [self]
         found, index = [self], 0
         while index < len(found):

@@ -55,7 +55,7 @@ class Offers:
     def lists(self) -> list[ToolList]:
         """The lists that the model had: its turn's, else its nearest agent's with that agent's inferences."""
         if self._lists is None:
-            self._lists = list(self._find())
+            self._lists = list(self._find()) if len(self._trace.nodes) > 1 else []
         return self._lists
 
     @property
@@ -70,8 +70,9 @@ class Offers:
             schema = own_schema(view.call) if view.call is not None else None
             if schema is not None:
                 return schema
-        tool, lists = self._tool, self.lists
-        if tool is None:
+        tool = self._tool
+        lists = self.lists if tool is not None else []
+        if tool is None or not lists:
             return None
         exact = [offered.schemas[tool] for offered in lists if tool in offered.schemas]
         if exact:
@@ -109,8 +110,6 @@ class Offers:
         )
 
     def _find(self) -> Iterator[ToolList]:
-        if len(self._trace.nodes) == 1:
-            return
         joined = self._joined(self._call)
         if joined is not None and joined.turn is not None:
             found = self._offered(joined.turn)

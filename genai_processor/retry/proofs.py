@@ -97,6 +97,22 @@ class Context(NamedTuple):
     exists: Callable[[str], bool]
 
 
+def may_be_rejected(call: Node, policy: Policy) -> bool:
+    """Whether any proof can apply: a framework's own mark, a runtime that rejects calls, a list of the tools that exist.
+
+    Cheap, because for most calls the answer is no; then nothing that a proof would look at need be found out.
+    """
+    if policy.known:
+        return True
+    for view in call.views():
+        if view.call is None or view.call.not_started is not None:
+            return True
+        runtime = view.call.dialect.runtime
+        if runtime.rejects or runtime.unknown_tool:
+            return True
+    return False
+
+
 def never_started(call: Node, ended: Ended, context: Context) -> Proof | None:
     """Proof that the body never began, or None. Only asked where nothing below voids it."""
     if context.trace.damaged:

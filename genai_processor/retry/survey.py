@@ -160,7 +160,7 @@ class Survey:
         ends = [
             node.span.end_ns
             for node in trace.nodes
-            if node.dialect is not None and node.call is None and node.failed and node.span.end_ns is not None
+            if node.call is None and node.dialect is not None and node.failed and node.span.end_ns is not None
         ]
         if ends:
             for scope in scopes:

@@ -221,8 +221,11 @@ _ERROR = int(StatusCode.ERROR)  # comparing with the member itself is slower
 
 def proposals(inference: Inference) -> tuple[Proposal, ...]:
     """The calls that a model proposed in this response: the first source that records any, each id once."""
-    span, dialect = inference.span, inference.dialect
-    for structure in (*from_attributes(span.attributes, dialect.outputs), *from_events(span.events, outputs=True)):
+    span, dialect = inference
+    structures = from_attributes(span.attributes, dialect.outputs)
+    if span.events:
+        structures.extend(from_events(span.events, outputs=True))
+    for structure in structures:
         found = [item for item in walk(structure) if type(item) is Proposal]
         if found:
             return _distinct(found)
@@ -231,7 +234,7 @@ def proposals(inference: Inference) -> tuple[Proposal, ...]:
 
 def consumed(inference: Inference) -> tuple[tuple[Proposal, ...], tuple[Result, ...]]:
     """What a model read: earlier proposals that its input repeats, and results."""
-    span, dialect = inference.span, inference.dialect
+    span, dialect = inference
     echoes: list[Proposal] = []
     results: list[Result] = []
     for structure in (*from_attributes(span.attributes, dialect.inputs), *from_events(span.events, outputs=False)):
@@ -295,13 +298,14 @@ def own_schema(call: ToolCall) -> Any:
 
 def conversation_of(span: Span, dialect: Dialect) -> str | None:
     """The conversation or session that a span names, or None (`mcp.session.id` is none)."""
-    found = _first_text(span.attributes, dialect.conversations)
-    if found is None:
-        metadata = span.attributes.get("metadata")
-        if metadata is None:
-            return None
-        if isinstance(metadata, str) and '"thread_id"' in metadata:
-            parsed = values.quick_loads(metadata)
-            thread = parsed.get("thread_id") if isinstance(parsed, dict) else None
-            return values.text(str(thread)) if thread is not None else None
-    return found
+    attributes = span.attributes
+    for key in dialect.conversations:
+        value = attributes.get(key)
+        if value is not None and isinstance(value, str) and value and not value.isspace():
+            return value
+    metadata = attributes.get("metadata")
+    if metadata is not None and isinstance(metadata, str) and '"thread_id"' in metadata:
+        parsed = values.quick_loads(metadata)
+        thread = parsed.get("thread_id") if isinstance(parsed, dict) else None
+        return values.text(str(thread)) if thread is not None else None
+    return None
