@@ -43,11 +43,11 @@ def write_json_lines(rows: Rows, out: IO[bytes], *, eager: bool = False) -> Coun
             tokens["output_tokens"] += row["output_tokens"]
         elif kind == "rebilled":
             tokens["rebilled_tokens"] += row["input_tokens"]
-        out.write(_dumped({"kind": kind, **row}) + b"\n")
+        out.write(_dumped({"kind": kind, **row}, _LINE))
         if eager:
             out.flush()
     counted = {SECTIONS[kind]: count[kind] for kind in ("call", "duplicate", "unobserved_call", "error")}
-    out.write(_dumped({"kind": "total", **counted, **tokens}) + b"\n")
+    out.write(_dumped({"kind": "total", **counted, **tokens}, _LINE))
     out.flush()
     return count
 
@@ -72,8 +72,11 @@ def write_json(rows: Rows, out: IO[bytes]) -> Counts:
     return count
 
 
-def _dumped(row: dict[str, Any]) -> bytes:
+_LINE = orjson.OPT_APPEND_NEWLINE
+
+
+def _dumped(row: dict[str, Any], options: int = 0) -> bytes:
     try:
-        return orjson.dumps(row, default=str)
+        return orjson.dumps(row, str, options)
     except TypeError:  # lone surrogates, integers beyond 64 bits: escape them
-        return json.dumps(row, default=str).encode("ascii")
+        return json.dumps(row, default=str).encode("ascii") + (b"\n" if options & _LINE else b"")

@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from genai_processor.cli.report import Row, call_row, duplicate_row, late_row, unobserved_row, usage_rows
-from genai_processor.cli.traces import BOUNDS, Bounds, OpenTrace, whole_traces
+from genai_processor.cli.traces import BOUNDS, Bounds, OpenTrace, whole_traces_of
 from genai_processor.errors import TraceFileError
 from genai_processor.retry.findings import DuplicateGroup, Finding
 from genai_processor.retry.policy import Policy
 from genai_processor.retry.survey import Survey
 from genai_processor.retry.trace import Trace
-from genai_processor.spans.otlp import ReadError, read_spans
+from genai_processor.spans.otlp import ReadError, read_batches, read_spans
 from genai_processor.spans.read import is_marked
 from genai_processor.spans.records import Span
 
@@ -66,8 +66,8 @@ class _Run:
         self._read_bytes = 0
 
     def rows(self, read: Callable[..., Iterator[Span]], options: dict[str, Any]) -> Kinds:
-        spans = self._spans(read, options)
-        for held in whole_traces(spans, bounds=self._bounds, read_bytes=lambda: self._read_bytes):
+        batches = self._batches(read_batches if read is read_spans else _one_by_one(read), options)
+        for held in whole_traces_of(batches, bounds=self._bounds, read_bytes=lambda: self._read_bytes):
             if self._errors:
                 yield from self._error_rows()
             yield from self._judge(held)
@@ -77,7 +77,9 @@ class _Run:
         for finding in self._survey.rest():
             yield self._finding_row(finding)
 
-    def _spans(self, read: Callable[..., Iterator[Span]], options: dict[str, Any]) -> Iterator[tuple[str, Span]]:
+    def _batches(
+        self, read: Callable[..., Iterator[Sequence[Span]]], options: dict[str, Any]
+    ) -> Iterator[tuple[str, Sequence[Span]]]:
         for file in self._files:
             count = 0
 
@@ -89,8 +91,8 @@ class _Run:
                     self._errors.append(error)
 
             try:
-                for span in read(file, on_error=note, on_content=self._note_content, **options):
-                    yield file, span
+                for spans in read(file, on_error=note, on_content=self._note_content, **options):
+                    yield file, spans
             except TraceFileError as error:
                 note(ReadError(file, None, str(error).removeprefix(f"{file}: ")))
             if count > MAX_ERRORS:
@@ -122,6 +124,10 @@ class _Run:
         for error in self._errors:
             yield "error", {"file": error.file, "line": error.line, "error": error.error}
         self._errors.clear()
+
+
+def _one_by_one(read: Callable[..., Iterator[Span]]) -> Callable[..., Iterator[Sequence[Span]]]:
+    return lambda file, **options: ((span,) for span in read(file, **options))
 
 
 def _file_of(held: OpenTrace) -> Callable[[str], str]:

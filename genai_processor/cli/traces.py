@@ -9,7 +9,7 @@ then what is missing from it proves nothing. What cannot be marked in hindsight 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from genai_processor.retry.seen import SeenNames
@@ -77,49 +77,68 @@ def whole_traces(
         bounds: How much is held.
         read_bytes: How many bytes of input have been read so far.
     """
+    return whole_traces_of(((file, (span,)) for file, span in spans), bounds=bounds, read_bytes=read_bytes)
+
+
+def whole_traces_of(
+    batches: Iterable[tuple[str, Sequence[Span]]],
+    *,
+    bounds: Bounds = BOUNDS,
+    read_bytes: Callable[[], int] = int,
+) -> Iterator[OpenTrace]:
+    """As `whole_traces`, with the spans of one line of input at once."""
+    max_traces, max_spans, max_size, max_trace_spans, max_trace_size = bounds
     held: OrderedDict[str, OpenTrace] = OrderedDict()
     gone = SeenNames()
     largest = trace = OpenTrace("", False)
     count = size = before = 0
     last_id = None
-    for file, span in spans:
-        trace_id = span.trace_id
-        if trace_id != last_id:
-            last_id = trace_id
-            found = held.get(trace_id)
-            if found is None:
-                trace = held[trace_id] = OpenTrace(file, trace_id in gone)
-            else:
-                trace = found
-                held.move_to_end(trace_id)
-        trace.add(file, span)
-        count += 1
+    for file, batch in batches:
+        if not batch:
+            continue
         now = read_bytes()
-        if now != before:  # the bytes of a line count for the first of its spans
-            trace.size += now - before
-            size += now - before
-            before = now
-        if len(trace.spans) > len(largest.spans):
-            largest = trace
-        while (
-            len(held) > bounds.traces
-            or count - len(largest.spans) > bounds.spans
-            or size - largest.size > bounds.size
-            or len(trace.spans) >= bounds.trace_spans
-            or trace.size >= bounds.trace_size
-        ):
-            full = len(trace.spans) >= bounds.trace_spans or trace.size >= bounds.trace_size
-            done_id = trace_id if full else next(iter(held))
-            done = held.pop(done_id)
-            done.partial = done.partial or full
-            count -= len(done.spans)
-            size -= done.size
-            gone.add(done_id)
-            if done is largest:
-                largest = max(held.values(), key=lambda open_trace: len(open_trace.spans), default=_nothing())
-            if done is trace:
-                last_id, trace = None, _nothing()
-            yield done
+        new_bytes, before = now - before, now  # the bytes of a line count for the first of its spans
+        for span in batch:
+            trace_id = span.trace_id
+            if trace_id != last_id:
+                last_id = trace_id
+                found = held.get(trace_id)
+                if found is None:
+                    trace = held[trace_id] = OpenTrace(file, trace_id in gone)
+                else:
+                    trace = found
+                    held.move_to_end(trace_id)
+            if trace.files is file:
+                trace.spans.append(span)
+            else:
+                trace.add(file, span)
+            count += 1
+            if new_bytes:
+                trace.size += new_bytes
+                size += new_bytes
+                new_bytes = 0
+            length = len(trace.spans)
+            if length > len(largest.spans):
+                largest = trace
+            while (
+                len(held) > max_traces
+                or count - len(largest.spans) > max_spans
+                or size - largest.size > max_size
+                or length >= max_trace_spans
+                or trace.size >= max_trace_size
+            ):
+                full = length >= max_trace_spans or trace.size >= max_trace_size
+                done_id = trace_id if full else next(iter(held))
+                done = held.pop(done_id)
+                done.partial = done.partial or full
+                count -= len(done.spans)
+                size -= done.size
+                gone.add(done_id)
+                if done is largest:
+                    largest = max(held.values(), key=lambda open_trace: len(open_trace.spans), default=_nothing())
+                if done is trace:
+                    last_id, trace, length = None, _nothing(), 0
+                yield done
     while held:
         yield held.popitem(last=False)[1]
 

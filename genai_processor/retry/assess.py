@@ -12,7 +12,7 @@ from genai_processor.retry.joins import Turns
 from genai_processor.retry.nodes import Node
 from genai_processor.retry.offers import Offers
 from genai_processor.retry.policy import Policy, same_tool
-from genai_processor.retry.proofs import Context, Proof, never_started, started, wrong_with
+from genai_processor.retry.proofs import NOTHING_PROVEN, Context, Proof, may_be_rejected, never_started, started, wrong_with
 from genai_processor.retry.trace import Trace
 from genai_processor.retry.verdict import (
     CallFacts,
@@ -30,6 +30,10 @@ from genai_processor.spans.arguments import (
     needs_nothing,
     read_arguments,
 )
+
+_new = tuple.__new__  # half the cost of a named tuple's own
+# Reading a member of an enum class costs more than reading a global, and these are asked for on every call.
+_WELL, _FAILED, _COMPLETE, _SPAN_ID = Ended.WELL, Ended.FAILED, ArgumentsState.COMPLETE, CallIdSource.SPAN
 
 
 class Assessor:
@@ -72,12 +76,14 @@ class Assessor:
     def calls(self) -> list[AssessedCall]:
         """Every call of the trace, by start, with its verdict."""
         calls = self.trace.calls()
+        if len(calls) == 1:  # as in most traces: nothing to put in order, and no other call to share an id with
+            return [self.assess(calls[0])]
         for call in calls:  # proposals are handed out in order of start, those that an id names first
             if call.call is not None and call.call.call_id is not None:
                 self.turns.join(call)
         for call in calls:
             self.turns.join(call)
-        for call in sorted(calls, key=lambda node: -sum(1 for _ in node.ancestors())):
+        for call in sorted(calls, key=lambda node: -node.depth()):
             self._execution(call)
         unstable = self._ids_with_two_meanings(calls)
         return [self.assess(call, unstable) for call in calls]
@@ -87,42 +93,36 @@ class Assessor:
         arguments, source = self.arguments_of(call)
         ended, how = self._ending(call)
         proof = self._proof(call)
-        whole = arguments.state is ArgumentsState.COMPLETE
-        if ended is not Ended.WELL and whole and wrong_with(arguments, self._offers_of(call)):
+        if ended is not _WELL and arguments.state is _COMPLETE and wrong_with(arguments, self._offers_of(call)):
             arguments = arguments._replace(state=ArgumentsState.MALFORMED)
         scope = self.scope_of(call)
         call_id, id_source, exact = self._call_id(call)
-        tool = next((view.call.tool for view in call.views() if view.call and view.call.tool), None)
-        cut_id = call_id is not None and id_source is CallIdSource.SPAN and self.trace.is_cut(call_id)
-        facts = CallFacts(
-            tool=tool,
-            ended=ended,
-            execution=proof.execution,
-            rejection=proof.rejection,
-            effect=self.policy.effect(tool),
-            arguments_state=arguments.state,
-            call_id=call_id,
-            call_id_source=id_source,
-            call_id_unstable=cut_id
-            or (scope, call_id or "") in unstable_ids
-            or (call_id is not None and self._means_otherwise(scope, call_id, tool, arguments)),
-            call_id_exact=exact,
-            reached_outside=proof.outside,
-            end_recorded=call.span.end_ns is not None,
-            failure_marked=ended is Ended.FAILED,
-            evidence=(*how, *proof.evidence),
+        tool = call.tool()
+        cut_id = id_source is _SPAN_ID and call_id is not None and self.trace.is_cut(call_id)
+        facts = _new(
+            CallFacts,
+            (
+                tool,
+                ended,
+                proof.execution,
+                proof.rejection,
+                self.policy.effect(tool),
+                arguments.state,
+                call_id,
+                id_source,
+                cut_id
+                or (scope, call_id or "") in unstable_ids
+                or (call_id is not None and self._means_otherwise(scope, call_id, tool, arguments)),
+                exact,
+                proof.outside,
+                call.span.end_ns is not None,
+                ended is _FAILED,
+                how + proof.evidence,
+            ),
         )
         joined = self.turns.join(call)
-        return AssessedCall(
-            node=call,
-            facts=facts,
-            verdict=classify(facts),
-            scope=scope,
-            arguments=arguments,
-            arguments_source=source,
-            joined=joined,
-            proposed=self.turns.proposed_with(joined) if joined is not None else 1,
-        )
+        proposed = self.turns.proposed_with(joined) if joined is not None else 1
+        return _new(AssessedCall, (call, facts, classify(facts), scope, arguments, source, joined, proposed))
 
     def scope_of(self, call: Node) -> str:
         """Where the call's ids and its action are unique: conversation, session, else the trace."""
@@ -134,10 +134,10 @@ class Assessor:
 
     def arguments_of(self, call: Node) -> tuple[Arguments, str]:
         """The arguments of a call: its own spans', else its proposal's."""
-        key = id(call)
-        if key not in self._arguments:
-            self._arguments[key] = self._find_arguments(call)
-        return self._arguments[key]
+        found = self._arguments.get(id(call))
+        if found is None:
+            found = self._arguments[id(call)] = self._find_arguments(call)
+        return found
 
     def _find_arguments(self, call: Node) -> tuple[Arguments, str]:
         best = WITHHELD
@@ -145,10 +145,10 @@ class Assessor:
             if view.call is None:
                 continue
             found = read_arguments(view.call.arguments, rendered=view.call.arguments_rendered, is_cut=self.trace.is_cut)
+            if found.state is _COMPLETE:
+                return found, "span"
             if found.state is not ArgumentsState.WITHHELD:
                 best = found
-                if found.state is ArgumentsState.COMPLETE:
-                    return found, "span"
             elif view.span.dropped_attributes and best is WITHHELD:
                 best = CUT
         if best.state is ArgumentsState.MALFORMED:
@@ -169,7 +169,7 @@ class Assessor:
     def _call_id(self, call: Node) -> tuple[str | None, CallIdSource, bool]:
         for view in call.views():
             if view.call is not None and view.call.call_id is not None:
-                return view.call.call_id, CallIdSource.SPAN, True
+                return view.call.call_id, _SPAN_ID, True
         joined = self.turns.join(call)
         if joined is not None and joined.proposal.call_id is not None:
             return joined.proposal.call_id, CallIdSource.PROPOSAL, joined.exact
@@ -193,13 +193,13 @@ class Assessor:
     # -- ending and execution --------------------------------------------------------------------------------------
 
     def _ending(self, call: Node) -> tuple[Ended, tuple[str, ...]]:
-        key = id(call)
-        if key not in self._ended:
-            ended, how = ended_of(call, self.trace, self._reported_failed, enclosing=self._enclosing)
-            if ended is not Ended.FAILED and any(view.span.dropped_events for view in call.views()):
-                ended, how = Ended.UNKNOWN, ("events were dropped, which may have told of a failure",)
-            self._ended[key] = ended, how
-        return self._ended[key]
+        found = self._ended.get(id(call))
+        if found is None:
+            found = ended_of(call, self.trace, self._reported_failed, enclosing=self._enclosing)
+            if found[0] is not _FAILED and any(view.span.dropped_events for view in call.views()):
+                found = Ended.UNKNOWN, ("events were dropped, which may have told of a failure",)
+            self._ended[id(call)] = found
+        return found
 
     def _reported_failed(self, call_id: str) -> bool:
         return self._enclosing and call_id in self.trace.once("failed results", self._failed_results)
@@ -224,14 +224,18 @@ class Assessor:
         return self._proof(call).execution
 
     def _proof(self, call: Node) -> Proof:
-        if id(call) not in self._proofs:
+        found = self._proofs.get(id(call))
+        if found is None:
             for nested in reversed(self._not_proven(call)):  # so that however deep calls are nested, nothing recurses
-                self._proofs[id(nested)] = Proof(Execution.UNKNOWN)  # asked for in a cycle
-                self._proofs[id(nested)] = self._prove(nested)
-        return self._proofs[id(call)]
+                self._proofs[id(nested)] = NOTHING_PROVEN  # asked for in a cycle
+                found = self._proofs[id(nested)] = self._prove(nested)
+            found = self._proofs[id(call)]
+        return found
 
     def _not_proven(self, call: Node) -> list[Node]:
         """A call and the calls nested in it of which nothing has been proven yet, outer ones first."""
+        if not call.inner and not call.tools:
+            return [call]
         found, index = {id(call): call}, 0
         order = [call]
         while index < len(order):
@@ -247,7 +251,9 @@ class Assessor:
     def _prove(self, call: Node) -> Proof:
         ended = self._ending(call)[0]
         proof = started(call, lambda nested: self._execution(_outermost(nested)), self._paused)
-        if proof.execution is Execution.STARTED or proof.evidence or ended is Ended.WELL:
+        if ended is _WELL or proof.evidence or proof.execution is Execution.STARTED:
+            return proof
+        if not may_be_rejected(call, self.policy):
             return proof
         arguments = self.arguments_of(call)[0]
         return never_started(call, ended, self._context(call, arguments)) or proof
@@ -260,10 +266,10 @@ class Assessor:
         return Context(self.trace, self.policy, arguments, self._offers_of(call), self._exists)
 
     def _offers_of(self, call: Node) -> Offers:
-        key = id(call)
-        if key not in self._offers:
-            self._offers[key] = Offers(call, self.trace, self.turns.join, self._declared)
-        return self._offers[key]
+        found = self._offers.get(id(call))
+        if found is None:
+            found = self._offers[id(call)] = Offers(call, self.trace, self.turns.join, self._declared)
+        return found
 
     def _exists(self, tool: str) -> bool:
         return any(same_tool(name, tool) for name in self.trace.once("ended well", self._ended_well))

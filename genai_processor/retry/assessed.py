@@ -89,4 +89,4 @@ def _slim(arguments: Arguments) -> Arguments | None:
     """What is enough to compare arguments."""
     if arguments.state is not ArgumentsState.COMPLETE:
         return None
-    return arguments if arguments.text is None else arguments._replace(value=None)
+    return arguments if arguments.text is None else Arguments(arguments.state, None, arguments.violations, arguments.text)

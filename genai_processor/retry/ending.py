@@ -27,6 +27,8 @@ def ended_of(
     for view in call.views():
         assert view.call is not None
         ended, evidence = _view_ended(view.call, trace)
+        if ended is Ended.FAILED and not call.inner:  # nothing else can be found of it
+            return ended, tuple(dict.fromkeys(evidence))
         found.setdefault(ended, []).extend(evidence)
     if Ended.FAILED not in found and call.call is not None and call.call.call_id and result_failed(call.call.call_id):
         found.setdefault(Ended.FAILED, []).append("a later message says that it failed")
@@ -68,8 +70,10 @@ def _outlived_parent(call: Node) -> str | None:
 
 def _fell_with_its_parent(call: Node, trace: Trace) -> str | None:
     """An enclosing span failed, nothing else in it did, and no inference or tool follows: this call may be why."""
-    blamed = next((node for node in call.ancestors() if node.failed and not _suspended(node)), None)
-    if blamed is None:
+    for blamed in call.ancestors():
+        if blamed.failed and not _suspended(blamed):
+            break
+    else:
         return None
     failed, followers = trace.once(("inside", id(blamed)), lambda: _inside(blamed))
     own = {id(call), *map(id, call.ancestors())}
@@ -106,6 +110,8 @@ def _inside(above: Node) -> tuple[list[Node], list[Node]]:
 
 def _never_served(call: Node, trace: Trace) -> str | None:
     """A client's request without its server's span, where every other request of the trace has one: the server died."""
+    if not call.inner and call.call is not None and call.call.view is not View.MCP_CLIENT:
+        return None
     views = [view for view in call.views() if view.call is not None]
     if any(view.call.view is View.MCP_SERVER for view in views if view.call):
         return None

@@ -6,7 +6,7 @@ from __future__ import annotations
 import bisect
 import functools
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from genai_processor.retry.nodes import Node
 from genai_processor.retry.policy import same_tool
@@ -49,9 +49,12 @@ class Turns:
         if self._rows is None:
             self._rows = []
             for turn in self._trace.turns():
+                proposals = turn.proposals()
+                if not proposals:
+                    continue
                 inner = _inference_above(turn)
                 reported = {p.call_id for p in inner.proposals()} if inner is not None else set()
-                for position, proposal in enumerate(turn.proposals()):
+                for position, proposal in enumerate(proposals):
                     if inner is None or proposal.call_id not in reported:
                         self._rows.append((turn, position, proposal))
             for row in self._rows:
@@ -67,22 +70,26 @@ class Turns:
         """The proposal that a call executes: by id, by the step that names it, by tool and arguments, or none."""
         if len(self._trace.nodes) == 1:
             return None
-        key = id(call)
-        if key not in self._joined:
-            self._joined[key] = self._by_call_id(call) or self._by_step(call) or self._by_arguments(call)
-        return self._joined[key]
+        found = self._joined.get(id(call), _UNKNOWN)
+        if found is _UNKNOWN:
+            found = self._by_call_id(call) or self._by_step(call) or self._by_arguments(call)
+            self._joined[id(call)] = found
+        return cast(Joined | None, found)
 
     def _take(self, row: tuple[Node, int, Proposal], *, exact: bool) -> Joined:
         self._used.add((id(row[0]), row[1]))
         return Joined(row[0], row[2], exact)
 
     def _by_call_id(self, call: Node, wanted: str | None = None, exact: bool = True) -> Joined | None:
-        tool = next((view.call.tool for view in call.views() if view.call and view.call.tool), None)
         ids = [wanted] if wanted else [view.call.call_id for view in call.views() if view.call and view.call.call_id]
-        self.rows()
+        if not ids or not self.rows():
+            return None
+        tool = call.tool()
         for call_id in ids:
-            rows = self._by_id.get(call_id or "", [])
-            until = bisect.bisect_right(rows, call.when, key=_turn_began)
+            rows = self._by_id.get(call_id or "")
+            if rows is None:
+                continue
+            until = bisect.bisect_right(rows, call.when, key=_turn_began) if len(rows) > 1 else 0
             for row in (*reversed(rows[:until]), *rows[until:]) if len(rows) > 1 else rows:
                 if tool is None or same_tool(tool, row[2].tool):
                     return self._take(row, exact=exact)
@@ -90,7 +97,7 @@ class Turns:
 
     def _by_step(self, call: Node) -> Joined | None:
         for node in call.ancestors():
-            if node.operation in (Operation.INFERENCE, Operation.AGENT, Operation.TOOL):
+            if node.operation in _BOUNDARIES:
                 return None
             if node.operation is Operation.STEP and node.dialect is not None:
                 named = named_call(node.span, node.dialect)
@@ -199,4 +206,12 @@ def _last_part(name: Any) -> str:
 
 def _inference_above(turn: Node) -> Node | None:
     """An inference span inside another: both report one response."""
-    return next((node for node in turn.ancestors() if node.operation is Operation.INFERENCE), None)
+    for node in turn.ancestors():
+        if node.operation is _INFERENCE:
+            return node
+    return None
+
+
+_UNKNOWN: Final = object()
+_INFERENCE: Final = Operation.INFERENCE  # reading a member of an enum class costs more than reading a global
+_BOUNDARIES: Final = frozenset({Operation.INFERENCE, Operation.AGENT, Operation.TOOL})

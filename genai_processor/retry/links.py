@@ -5,20 +5,45 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, Final
+
+import orjson
 
 from genai_processor.spans.arguments import fingerprint, read_arguments
+from genai_processor.spans.canonical import written
 from genai_processor.spans.records import Proposal
 from genai_processor.spans.values import index_like
 
-_SHORT = 1_024
+_SHORT = 1_024  # characters of arguments that are kept as text; of longer ones, the digest
+_UNREAD: Final = "unread"  # no digest is this
 _MAX_MEANINGS = 8
 
 
-class _Proposed(NamedTuple):
-    tool: str | None
-    arguments: str | None  # text as recorded while it is short, else its digest
-    scope: str | None  # None: proposed in two scopes, which tells nothing
+class _Proposed:
+    """A call as it was proposed.
+
+    Attributes:
+        scope: Where; None if in two scopes, which tells nothing.
+    """
+
+    __slots__ = ("_arguments", "_digest", "_tool", "scope")
+
+    def __init__(self, proposal: Proposal, scope: str | None) -> None:
+        self._tool = proposal.tool
+        self._arguments = _short(proposal.arguments)
+        self._digest: str | None = _UNREAD
+        self.scope = scope
+
+    def same(self, other: _Proposed) -> bool:
+        """Whether it is a call of the same tool with the same arguments."""
+        return self._tool == other._tool and (self._arguments == other._arguments or self.digest() == other.digest())
+
+    def digest(self) -> str | None:
+        """The digest of the arguments, computed once it is asked for; None where they are not whole."""
+        if self._digest is _UNREAD:
+            self._digest = _digest(self._arguments)
+        return self._digest
 
 
 class Links:
@@ -41,50 +66,59 @@ class Links:
             return
         known = self._proposed.get(call_id)
         if known is None:
-            self.escaped = self.escaped or json.dumps(call_id) != f'"{call_id}"'
-            self._proposed[call_id] = [_Proposed(proposal.tool, _short(proposal.arguments), scope)]
+            self.escaped = self.escaped or not _is_plain(call_id)
+            self._proposed[call_id] = [_Proposed(proposal, scope)]
             if len(self._proposed) > self._limit:
                 self._proposed.popitem(last=False)
             return
-        for index, row in enumerate(known):
-            if _same(row, proposal):
+        new = _Proposed(proposal, scope)
+        for row in known:
+            if row.same(new):
                 if row.scope != scope:
-                    known[index] = row._replace(scope=None)
+                    row.scope = None
                 return
         if len(known) < _MAX_MEANINGS:
-            known.append(_Proposed(proposal.tool, _short(proposal.arguments), scope))
+            known.append(new)
 
-    def knows(self, call_id: str) -> bool:
-        """Whether a call of that id was proposed."""
-        return call_id in self._proposed
+    def knows_any(self, call_ids: Iterable[str]) -> bool:
+        """Whether a call of one of the ids was proposed."""
+        return not self._proposed.keys().isdisjoint(call_ids)
 
     def scope_of(self, echo: Proposal) -> str | None:
         """The one scope that proposed a call, or None."""
-        for row in self._proposed.get(echo.call_id or "", ()):
-            if _same(row, echo):
+        known = self._proposed.get(echo.call_id or "")
+        if known is None:
+            return None
+        wanted = _Proposed(echo, None)
+        for row in known:
+            if row.same(wanted):
                 return row.scope
         return None
 
 
-def _same(row: _Proposed, proposal: Proposal) -> bool:
-    if row.tool != proposal.tool:
-        return False
-    other = _short(proposal.arguments)
-    return row.arguments == other or _digest(row.arguments) == _digest(other)
+def _is_plain(call_id: str) -> bool:
+    """Whether an id looks inside of JSON as it does outside."""
+    return (call_id.isascii() and call_id.replace("_", "").isalnum()) or json.dumps(call_id) == f'"{call_id}"'
 
 
 def _short(arguments: Any) -> str | None:
     if arguments is None or (isinstance(arguments, str) and len(arguments) <= _SHORT):
         return arguments
+    text = written(arguments)
+    if text is not None and len(text) <= _SHORT:
+        return _WRITTEN + text  # which is mostly equal at once: then nobody needs a digest
     return _DIGESTED + (_of(arguments) or "")
 
 
 _DIGESTED = "\0sha256:"
+_WRITTEN = "\0json:"
 
 
 def _digest(arguments: str | None) -> str | None:
     if arguments is not None and arguments.startswith(_DIGESTED):
         return arguments.removeprefix(_DIGESTED) or None
+    if arguments is not None and arguments.startswith(_WRITTEN):
+        return _of(orjson.loads(arguments.removeprefix(_WRITTEN)))
     return _of(arguments)
 
 

@@ -80,9 +80,11 @@ class Node:
     def __init__(self, span: Span, order: int = 0) -> None:
         self.span = span
         self.order = order
-        self.operation, self.dialect = operation_of(span)
-        if self.operation is Operation.TOOL and self.dialect is not None:
-            self.call = read_tool(span, self.dialect)
+        operation, dialect = operation_of(span)
+        self.operation = operation
+        self.dialect = dialect
+        if operation is _TOOL and dialect is not None:
+            self.call = read_tool(span, dialect)
 
     def add_child(self, child: Node) -> None:
         """Put a span below this one."""
@@ -109,18 +111,18 @@ class Node:
         if self.call is not None:
             return bool(self.call.failure) and self.call.paused is None
         span = self.span
-        return span.status == StatusCode.ERROR or "error.type" in span.attributes
+        return span.status == _ERROR or "error.type" in span.attributes
 
     def proposals(self) -> tuple[Proposal, ...]:
         """The calls that this inference proposed."""
         if self._proposals is None:
-            self._proposals = proposals(self._inference()) if self.operation is Operation.INFERENCE else ()
+            self._proposals = proposals(self._inference()) if self.operation is _INFERENCE else ()
         return self._proposals
 
     def consumed(self) -> tuple[tuple[Proposal, ...], tuple[Result, ...]]:
         """The proposals and results that this inference read."""
         if self._consumed is None:
-            self._consumed = consumed(self._inference()) if self.operation is Operation.INFERENCE else ((), ())
+            self._consumed = consumed(self._inference()) if self.operation is _INFERENCE else ((), ())
         return self._consumed
 
     def reads_nothing_of_note(self) -> None:
@@ -149,16 +151,29 @@ class Node:
 
     def ancestors(self) -> Iterator[Node]:
         """From the parent up to the root; ends where a cycle closes."""
-        seen = {id(self)}
         node = self.parent
+        if node is None:
+            return
+        seen = {id(self)}
         while node is not None and id(node) not in seen:
             seen.add(id(node))
             yield node
             node = node.parent
 
+    def tool(self) -> str | None:
+        """The tool's name, as the outermost view has it that has one."""
+        for view in self.views():
+            if view.call is not None and view.call.tool:
+                return view.call.tool
+        return None
+
+    def depth(self) -> int:
+        """How many spans stand above it."""
+        return sum([1 for _ in self.ancestors()])
+
     def views(self) -> list[Node]:
         """This node and every inner span that shows the same call, outermost first."""
-        if not self.inner:
+        if self.inner is _NONE:
             return [self]
         found, index = [self], 0
         while index < len(found):
@@ -169,30 +184,41 @@ class Node:
 
 def gather(node: Node, children: Iterable[Node]) -> None:
     """Take over what ended below a node."""
-    below, latest = Below.NOTHING, 0
+    below, latest = 0, 0
     tools: list[Nested] = []
     for child in children:
         passed, until, nested = passes_up(child)
         below |= passed
-        latest = max(latest, until)
-        tools.extend(nested)
-    node.below, node.latest, node.tools = below, latest, tuple(tools)
+        if until > latest:
+            latest = until
+        if nested:
+            tools.extend(nested)
+    node.below = below
+    node.latest = latest
+    if tools or node.tools:
+        node.tools = tuple(tools)
 
 
 _OPEN = 2**63
+# Reading a member of an enum class costs more than reading a global, and these are compared with on every span.
+_TOOL, _INFERENCE, _AGENT, _MCP = Operation.TOOL, Operation.INFERENCE, Operation.AGENT, Operation.MCP
+_MCP_CLIENT = View.MCP_CLIENT
+_ERROR = int(StatusCode.ERROR)
+_OUTWARD = frozenset({int(SpanKind.CLIENT), int(SpanKind.PRODUCER)})
 
 
 def passes_up(node: Node) -> tuple[int, int, tuple[Nested, ...]]:
     """What one span tells its parent: what stands there, until when, and which tool spans."""
     span, operation = node.span, node.operation
-    until = max(span.end_ns if span.end_ns is not None else _OPEN, node.latest)
-    if operation is Operation.TOOL:
+    if operation is _TOOL:
         return Below.NOTHING, 0, (Nested(node, False),)
-    if operation is Operation.MCP and is_transport(span.attributes):
+    if operation is _MCP and is_transport(span.attributes):
         return Below.NOTHING, 0, node.tools
-    if operation in (Operation.INFERENCE, Operation.AGENT):
-        return node.below | Below.MODEL, until, tuple(Nested(tool, True) for tool, _ in node.tools)
-    if span.kind in (SpanKind.CLIENT, SpanKind.PRODUCER) and operation is not Operation.MCP:
+    until = max(span.end_ns if span.end_ns is not None else _OPEN, node.latest)
+    if operation is _INFERENCE or operation is _AGENT:
+        crossed = tuple([Nested(tool, True) for tool, _ in node.tools]) if node.tools else ()
+        return node.below | Below.MODEL, until, crossed
+    if span.kind in _OUTWARD and operation is not _MCP:
         return node.below | Below.OUTSIDE, until, node.tools
     return node.below | Below.OTHER, until, node.tools
 
@@ -204,6 +230,6 @@ def is_transport(attributes: Mapping[str, Any]) -> bool:
 
 def body_evidence(node: Node) -> tuple[int, int]:
     """What a tool span's own body did. Below an MCP client's span stands transport, which is none of it."""
-    if node.call is not None and node.call.view is View.MCP_CLIENT:
+    if node.call is not None and node.call.view is _MCP_CLIENT:
         return Below.NOTHING, 0
     return node.below, node.latest

@@ -15,6 +15,7 @@ from genai_processor.spans.read import own_schema
 from genai_processor.spans.records import Operation, SpanKind, View
 
 _UNREAD: Final = object()
+_AGENT: Final = Operation.AGENT  # reading a member of an enum class costs more than reading a global
 _OFFERING: Final = frozenset({Operation.INFERENCE, Operation.AGENT})
 
 
@@ -54,7 +55,7 @@ class Offers:
     def lists(self) -> list[ToolList]:
         """The lists that the model had: its turn's, else its nearest agent's with that agent's inferences."""
         if self._lists is None:
-            self._lists = list(self._find())
+            self._lists = list(self._find()) if len(self._trace.nodes) > 1 else []
         return self._lists
 
     @property
@@ -69,10 +70,14 @@ class Offers:
             schema = own_schema(view.call) if view.call is not None else None
             if schema is not None:
                 return schema
-        tool, lists = self._tool, self.lists
-        if any(tool in offered.schemas for offered in lists):
-            return _only(lists, lambda name: name == tool)
-        return _only(lists, lambda name: same_tool(name, tool))
+        tool = self._tool
+        lists = self.lists if tool is not None else []
+        if tool is None or not lists:
+            return None
+        exact = [offered.schemas[tool] for offered in lists if tool in offered.schemas]
+        if exact:
+            return _only(exact)
+        return _only([schema for offered in lists for name, schema in offered.schemas.items() if same_tool(name, tool)])
 
     @property
     def declared(self) -> list[Any]:
@@ -105,15 +110,13 @@ class Offers:
         )
 
     def _find(self) -> Iterator[ToolList]:
-        if len(self._trace.nodes) == 1:
-            return
         joined = self._joined(self._call)
         if joined is not None and joined.turn is not None:
             found = self._offered(joined.turn)
             if found is not None:
                 yield found
                 return
-        agent = next((node for node in self._call.ancestors() if node.operation is Operation.AGENT), None)
+        agent = _agent_above(self._call)
         key = ("offered near", id(agent), self._call.span.parent_span_id if agent is None else None)
         for when, offered in self._trace.once(key, lambda: self._distinct((agent, *self._near(agent)))):
             if when <= self._call.when:  # a later turn proposed nothing that ran before
@@ -172,11 +175,16 @@ class Offers:
         return node.offered(self._trace.is_cut)
 
 
-def _only(lists: list[ToolList], matches: Callable[[str], bool]) -> Any:
-    """The schema of the tools whose names match, unless they have several: which one was called, nobody can tell."""
-    found: list[Any] = []
-    for offered in lists:
-        for name, schema in offered.schemas.items():
-            if matches(name) and schema not in found:
-                found.append(schema)
-    return found[0] if len(found) == 1 else None
+def _agent_above(call: Node) -> Node | None:
+    for node in call.ancestors():
+        if node.operation is _AGENT:
+            return node
+    return None
+
+
+def _only(schemas: list[Any]) -> Any:
+    """The one schema, unless there are several: which one was called, nobody can tell."""
+    for schema in schemas[1:]:
+        if schema != schemas[0]:
+            return None
+    return schemas[0] if schemas else None

@@ -33,6 +33,9 @@ class Proof(NamedTuple):
     evidence: tuple[str, ...] = ()
 
 
+NOTHING_PROVEN = Proof(Execution.UNKNOWN)
+
+
 def started(call: Node, execution_of: Callable[[Node], Execution], paused: Callable[[Node], bool]) -> Proof:
     """What the spans below a call prove, over all its views.
 
@@ -41,6 +44,8 @@ def started(call: Node, execution_of: Callable[[Node], Execution], paused: Calla
         execution_of: What is proven of a nested call.
         paused: Whether a nested call is one that paused before anything.
     """
+    if not call.inner and not call.below and not call.tools:
+        return NOTHING_PROVEN
     views = call.views()
     shown = set(map(id, views))
     evidence: list[str] = []
@@ -92,12 +97,28 @@ class Context(NamedTuple):
     exists: Callable[[str], bool]
 
 
+def may_be_rejected(call: Node, policy: Policy) -> bool:
+    """Whether any proof can apply: a framework's own mark, a runtime that rejects calls, a list of the tools that exist.
+
+    Cheap, because for most calls the answer is no; then nothing that a proof would look at need be found out.
+    """
+    if policy.known:
+        return True
+    for view in call.views():
+        if view.call is None or view.call.not_started is not None:
+            return True
+        runtime = view.call.dialect.runtime
+        if runtime.rejects or runtime.unknown_tool:
+            return True
+    return False
+
+
 def never_started(call: Node, ended: Ended, context: Context) -> Proof | None:
     """Proof that the body never began, or None. Only asked where nothing below voids it."""
     if context.trace.damaged:
         return None
     views = call.views()
-    marked = _every_way(views, lambda view: _marked(view, context))
+    marked = _every_way(views, lambda view: _marked(view, context)) if any(map(_has_mark, views)) else None
     if marked is not None or ended is not Ended.FAILED or context.trace.partial:
         return marked
     if any(view.span.dropped_attributes or view.span.dropped_events for view in views):
@@ -117,6 +138,8 @@ def _every_way(views: list[Node], proof_of: Callable[[Node], Proof | None]) -> P
         views: All views of the call, outermost first.
         proof_of: What one view proves by itself.
     """
+    if len(views) == 1:
+        return proof_of(views[0])
     proven: dict[int, Proof | None] = {}
     for view in reversed(views):
         below = [proven[id(inner)] for inner in view.inner]
@@ -129,6 +152,10 @@ def _every_way(views: list[Node], proof_of: Callable[[Node], Proof | None]) -> P
 
 def _same_side(view: Node, inner: Node) -> bool:
     return view.call is not None and inner.call is not None and view.call.view is inner.call.view
+
+
+def _has_mark(view: Node) -> bool:
+    return view.call is not None and view.call.not_started is not None
 
 
 def _marked(view: Node, context: Context) -> Proof | None:
@@ -149,15 +176,19 @@ def wrong_with(arguments: Arguments, offers: Offers) -> frozenset[Violation]:
         return arguments.violations
     if arguments.state is not ArgumentsState.COMPLETE:
         return frozenset()
-    if offers.schema is not None:
-        return violations(arguments.value, offers.schema)
+    schema = offers.schema
+    if schema is not None:
+        return violations(arguments.value, schema)
     declared = [violations(arguments.value, schema) for schema in offers.declared]
     return frozenset.intersection(*declared) if declared else frozenset()
 
 
 def _rejected_arguments(view: Node, call: Node, context: Context) -> Proof | None:
     assert view.call is not None
-    shown, runtime = set(view.call.error_types) or {UNTYPED}, view.call.dialect.runtime
+    runtime = view.call.dialect.runtime
+    if not runtime.rejects:
+        return None
+    shown = set(view.call.error_types) or {UNTYPED}
     rejects = {kind for kind, shows in runtime.rejects.items() if shown <= shows}
     if not rejects:
         return None
@@ -215,10 +246,12 @@ def _sound(violation: Violation, call: Node, context: Context) -> bool:
 
 def _no_such_tool(call: Node, context: Context) -> Proof | None:
     tool = call.call.tool if call.call is not None else None
-    if tool is None or is_withheld(tool) or has_marker(tool) or context.trace.is_cut(tool):
+    if tool is None:
         return None
     undeclared = context.policy.exists(tool) is False and not any(context.policy.exists(name) for name in _suffixes(tool))
-    if not undeclared and not all(_would_show(view) for view in call.views()):
+    if not undeclared and not all(map(_would_show, call.views())):
+        return None
+    if is_withheld(tool) or has_marker(tool) or context.trace.is_cut(tool):
         return None
     if context.offers.mention(tool) or context.exists(tool):
         return None
@@ -241,7 +274,8 @@ def _no_such_tool(call: Node, context: Context) -> Proof | None:
 def _would_show(view: Node) -> bool:
     """Whether a span may be what its runtime writes for a tool that does not exist. Most write none at all."""
     assert view.call is not None
-    return (set(view.call.error_types) or {UNTYPED}) <= view.call.dialect.runtime.unknown_tool
+    unknown_tool = view.call.dialect.runtime.unknown_tool
+    return bool(unknown_tool) and (set(view.call.error_types) or {UNTYPED}) <= unknown_tool
 
 
 def _suffixes(tool: str) -> Iterable[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from genai_processor.retry.assess import Assessor
 from genai_processor.retry.assessed import AssessedCall
@@ -24,8 +24,7 @@ from genai_processor.spans.read import tools_on_offer
 from genai_processor.spans.records import Operation, View
 
 
-@dataclass(frozen=True, slots=True)
-class SurveyedCall:
+class SurveyedCall(NamedTuple):
     """One call of a recorded trace.
 
     Attributes:
@@ -37,8 +36,7 @@ class SurveyedCall:
     repetition: Repetition | None
 
 
-@dataclass(frozen=True, slots=True)
-class LateSpan:
+class LateSpan(NamedTuple):
     """A span that was read after the call above it had been judged as one that never started, or only paused."""
 
     trace_id: str
@@ -46,6 +44,7 @@ class LateSpan:
     call_span_id: str
 
 
+_STEP, _WELL = Operation.STEP, Ended.WELL  # reading a member of an enum class costs more than reading a global
 _MAX_UNSTARTED = 50_000
 _SHORT = 512
 
@@ -116,7 +115,7 @@ class Survey:
 
     def _learn_schemas(self, trace: Trace) -> None:
         for node in trace.nodes:
-            if node.operation is Operation.STEP and node.span.attributes.get("gen_ai.operation.name") == "create_agent":
+            if node.operation is _STEP and node.span.attributes.get("gen_ai.operation.name") == "create_agent":
                 assert node.dialect is not None
                 offered = tools_on_offer(node.span, node.dialect, trace.is_cut)
                 if offered is not None:
@@ -124,6 +123,8 @@ class Survey:
 
     def _linked_scope(self, trace: Trace, turns: list[Node]) -> str | None:
         """The scope of another trace whose proposal this trace's input repeats (a resumed run shares nothing else)."""
+        if not turns:
+            return None
         own = {proposal.call_id for turn in turns for proposal in turn.proposals()}
         found: str | None = None
         for turn in turns:
@@ -149,7 +150,7 @@ class Survey:
         glance = glance_at(turn.span.attributes, turn.dialect.inputs, turn.span.events)
         if glance is None:
             return True
-        if self._links.escaped or any(self._links.knows(call_id) for call_id in glance.ids.difference(own)):
+        if self._links.escaped or (glance.ids and self._links.knows_any(glance.ids.difference(own))):
             return True
         if not glance.failure:
             turn.reads_nothing_of_note()
@@ -170,7 +171,7 @@ class Survey:
         if not calls:
             return
         for call in calls:
-            if call.facts.ended is not Ended.WELL:
+            if call.facts.ended is not _WELL:
                 scopes[call.scope] = True
         start = min([node.span.start_ns or 0 for node in trace.nodes])
         end = max([node.span.end_ns or 0 for node in trace.nodes])

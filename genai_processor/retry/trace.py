@@ -30,16 +30,20 @@ class Trace:
     def __init__(
         self, spans: Iterable[Span], *, length_limit: int | None = None, partial: bool = False, damaged: bool = False
     ) -> None:
-        self._begin([], length_limit, partial, damaged)
+        nodes: list[Node] = []
+        self._begin(nodes, length_limit, partial, damaged)
+        by_id = self.by_id
         for span in spans:
-            if span.span_id and span.span_id in self.by_id:
+            span_id = span.span_id
+            if span_id and span_id in by_id:
                 continue
-            node = Node(span, len(self.nodes))
-            self.nodes.append(node)
-            if span.span_id:
-                self.by_id[span.span_id] = node
-        self._link()
-        merge_views([node for node in self.nodes if node.call is not None])
+            node = Node(span, len(nodes))
+            nodes.append(node)
+            if span_id:
+                by_id[span_id] = node
+        if len(nodes) > 1:
+            self._link()
+            merge_views([node for node in nodes if node.call is not None])
 
     @classmethod
     def of(cls, nodes: list[Node], *, length_limit: int, partial: bool, damaged: bool = False) -> Trace:
@@ -58,7 +62,7 @@ class Trace:
         self._turns: list[Node] | None = None
         self._conversations: dict[int, str | None] = {}
         self._found: dict[object, Any] = {}
-        self._lengths = self._string_lengths()
+        self._lengths: Iterator[int] | None = None
         self._longest = self._second = -1
 
     @property
@@ -67,14 +71,20 @@ class Trace:
         return self.nodes[0].span.trace_id if self.nodes else ""
 
     def _link(self) -> None:
+        get = self.by_id.get
+        any_tool = False
         for node in self.nodes:
-            parent = self.by_id.get(node.span.parent_span_id or "")
+            parent_id = node.span.parent_span_id
+            parent = get(parent_id) if parent_id else None
             if parent is not None and parent is not node:
                 parent.add_child(node)
+            any_tool = any_tool or node.operation is _TOOL
+        if not (any_tool or len(self.nodes) > _MAX_DEPTH):
+            return
         for node in self._bottom_up():
             gather(node, node.children)
             for child in node.children:
-                if child.call is None:
+                if child.tools and child.call is None:
                     child.tools = ()  # passed on: only a tool span is asked for them later
 
     def _bottom_up(self) -> Iterator[Node]:
@@ -93,7 +103,7 @@ class Trace:
                 self.partial = True
                 stack.append((node, False, 1))
                 continue
-            below = below or node.operation is Operation.TOOL
+            below = below or node.operation is _TOOL
             if below:
                 order.append(node)
             stack.extend([(child, below, depth + 1) for child in node.children if child.children])
@@ -103,19 +113,21 @@ class Trace:
         """The outermost span of every call, by start."""
         if self._calls is None:
             self._calls = [node for node in self.nodes if node.call is not None and node.outer is None]
-            self._calls.sort(key=_when)
+            if len(self._calls) > 1:
+                self._calls.sort(key=_when)
         return self._calls
 
     def turns(self) -> list[Node]:
         """The inferences, by start."""
         if self._turns is None:
-            self._turns = [node for node in self.nodes if node.operation is Operation.INFERENCE]
-            self._turns.sort(key=_when)
+            self._turns = [node for node in self.nodes if node.operation is _INFERENCE]
+            if len(self._turns) > 1:
+                self._turns.sort(key=_when)
         return self._turns
 
     def release(self) -> None:
         """Undo the links that go up, so that the nodes are freed as soon as nobody refers to them. Ends its use."""
-        self._lengths = iter(())
+        self._lengths = None
         self._found.clear()
         for node in self.nodes:
             node.parent = node.outer = None
@@ -138,6 +150,8 @@ class Trace:
 
     def _conversation_above(self, node: Node) -> str | None:
         known = self._conversations
+        if id(node) in known:
+            return known[id(node)]
         path: list[int] = []
         above: Node | None = node
         found: str | None = None
@@ -160,12 +174,15 @@ class Trace:
     def _common_conversation(self) -> str | None:
         """The first root's that has one, inferences before others; else the first inference's."""
         roots = [node for node in self.nodes if node.parent is None]
-        first = [node for node in roots if node.operation is Operation.INFERENCE]
-        inferences = sorted(self.turns(), key=lambda node: node.order)
-        for node in (*first, *roots, *inferences):
-            found = conversation_of(node.span, node.dialect) if node.dialect is not None else None
-            if found is not None:
-                return found
+        inferences = self.turns()
+        if inferences:
+            roots.sort(key=lambda node: node.operation is not _INFERENCE)  # stable: in their order otherwise
+            inferences = [node for node in sorted(inferences, key=lambda node: node.order) if node.parent is not None]
+        for node in (*roots, *inferences):
+            if node.dialect is not None:
+                found = conversation_of(node.span, node.dialect)
+                if found is not None:
+                    return found
         return None
 
     def is_cut(self, value: str) -> bool:
@@ -178,6 +195,8 @@ class Trace:
             return 0 < self.length_limit <= length
         if length < self._longest:
             return False
+        if self._lengths is None:
+            self._lengths = self._string_lengths()
         for found in self._lengths:  # goes on where it stopped: most texts are not the longest, and are soon found out
             if found > self._longest:
                 self._longest, self._second = found, -1
@@ -216,6 +235,7 @@ class Trace:
 
 
 _T = TypeVar("_T")
+_TOOL, _INFERENCE = Operation.TOOL, Operation.INFERENCE  # reading a member of an enum class costs more than reading a global
 _MAX_CLIENTS = 1_000
 _MAX_DEPTH = 1_000
 
@@ -224,18 +244,23 @@ def _when(node: Node) -> tuple[int, int]:
     return (node.span.start_ns or 0, node.order)
 
 
-def _lengths(attributes: Mapping[str, Any]) -> Iterator[int]:
+def _lengths(attributes: Mapping[str, Any]) -> list[int]:
+    lengths = []
     for value in attributes.values():
         if isinstance(value, str):
-            yield len(value)
+            lengths.append(len(value))
         elif isinstance(value, (list, tuple)):
-            yield from (len(item) for item in value if isinstance(item, str))
+            lengths.extend([len(item) for item in value if isinstance(item, str)])
+    return lengths
 
 
 def merge_views(tools: list[Node]) -> None:
     """Give every span that shows the same call as a span above or beside it to that span (docs/verdict.md)."""
     for node in tools:
-        adopt(node)
+        if node.tools:
+            adopt(node)
+    if len(tools) < 2:
+        return
     servers = [node for node in tools if node.outer is None and _is_view(node, View.MCP_SERVER)]
     if not servers:
         return

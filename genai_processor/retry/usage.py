@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from genai_processor.retry.nodes import Node
 from genai_processor.retry.trace import Trace
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(NamedTuple):
     """Tokens of one trace, over its leaf inferences.
 
     Attributes:
@@ -50,8 +48,10 @@ def usage_of(trace: Trace, again: Iterable[Node]) -> Usage:
         again: The inferences that proposed a certain duplicate.
     """
     turns = trace.turns()
-    above = _above(turns)
-    leaves = [turn for turn in turns if id(turn) not in above]
+    leaves = turns
+    if len(turns) > 1:
+        above = _above(turns)
+        leaves = [turn for turn in turns if id(turn) not in above]
     return Usage(
         trace.trace_id,
         sum([tokens(turn, INPUT_TOKENS) for turn in leaves]),
@@ -73,8 +73,9 @@ def _above(nodes: Iterable[Node]) -> set[int]:
 
 def tokens(node: Node, keys: tuple[str, ...]) -> int:
     """The tokens that an inference span reports under the first of the keys, or 0."""
+    attributes = node.span.attributes
     for key in keys:
-        value: Any = node.span.attributes.get(key)
-        if isinstance(value, int) and not isinstance(value, bool):
+        value: Any = attributes.get(key)
+        if value is not None and isinstance(value, int) and not isinstance(value, bool):
             return value
     return 0

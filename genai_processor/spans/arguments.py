@@ -17,6 +17,7 @@ import orjson
 
 from genai_processor.spans import values
 from genai_processor.spans.canonical import canonical, canonical_text, digest
+from genai_processor.spans.values import is_mapping
 
 
 class ArgumentsState(enum.StrEnum):
@@ -52,6 +53,8 @@ class Arguments(NamedTuple):
     text: str | None = None
 
 
+_COMPLETE = ArgumentsState.COMPLETE  # reading a member of an enum class costs more than reading a global
+_NO_VIOLATIONS: frozenset[Violation] = frozenset()
 WITHHELD = Arguments(ArgumentsState.WITHHELD)
 CUT = Arguments(ArgumentsState.CUT)
 _BROKEN = Arguments(ArgumentsState.MALFORMED, None, frozenset({Violation.JSON}))
@@ -76,6 +79,8 @@ def read_arguments(raw: Any, *, rendered: bool = False, is_cut: Callable[[str], 
     """
     if raw is None:
         return WITHHELD
+    if type(raw) is str:
+        return _read_text(raw, rendered, is_cut)
     if isinstance(raw, Mapping) or (isinstance(raw, Sequence) and not isinstance(raw, (str, bytes))):
         try:
             if values.has_marker(repr(raw)):
@@ -93,8 +98,8 @@ def read_arguments(raw: Any, *, rendered: bool = False, is_cut: Callable[[str], 
 def _read_text(raw: str, rendered: bool, is_cut: Callable[[str], bool]) -> Arguments:
     stripped = raw.strip()
     if not stripped:
-        return WITHHELD if rendered else Arguments(ArgumentsState.COMPLETE, {})
-    if values.is_withheld(stripped):
+        return WITHHELD if rendered else Arguments(_COMPLETE, {})
+    if stripped[0] != "{" and values.is_withheld(stripped):  # no marker begins like an object
         return WITHHELD
     try:
         value = orjson.loads(raw)  # rounds integers beyond 64 bits, which only matters to a digest: that reads the text
@@ -106,6 +111,8 @@ def _read_text(raw: str, rendered: bool, is_cut: Callable[[str], bool]) -> Argum
         except (ValueError, RecursionError):  # too deep, or a number too long: for this parser, perhaps for no other
             return CUT
     marked = values.has_marker(raw)
+    if type(value) is dict:
+        return CUT if marked else Arguments(_COMPLETE, value, _NO_VIOLATIONS, raw)
     if isinstance(value, str):  # encoded twice
         inner = values.loads(value)
         if isinstance(inner, Mapping):
@@ -114,9 +121,9 @@ def _read_text(raw: str, rendered: bool, is_cut: Callable[[str], bool]) -> Argum
             return WITHHELD
     if marked:
         return CUT
-    if rendered and not isinstance(value, Mapping):
+    if rendered:  # for people, and no mapping
         return WITHHELD
-    return Arguments(ArgumentsState.COMPLETE, value, text=raw)
+    return Arguments(_COMPLETE, value, text=raw)
 
 
 def _unparsable(raw: str, stripped: str, rendered: bool, is_cut: Callable[[str], bool], error: str) -> Arguments:
@@ -135,7 +142,7 @@ def fingerprint(arguments: Arguments) -> str | None:
 
     What is not whole cannot be compared, and what is nested deeper than a hundred levels is not.
     """
-    if arguments.state is not ArgumentsState.COMPLETE:
+    if arguments.state is not _COMPLETE:
         return None
     text = arguments.text
     try:
@@ -161,19 +168,22 @@ def violations(value: Any, schema: Any) -> frozenset[Violation]:
     A missing required parameter without default that may not be null; text that is no number for a number; null or a
     container for a scalar. Extra properties and `"500"` for an integer are no violation.
     """
-    if not isinstance(value, Mapping) or not isinstance(schema, Mapping):
-        return frozenset()
+    if not is_mapping(value) or not is_mapping(schema):
+        return _NO_VIOLATIONS
     properties = schema.get("properties")
-    properties = properties if isinstance(properties, Mapping) else {}
+    properties = properties if is_mapping(properties) else {}
     required = schema.get("required")
     found = set()
     for name in required if isinstance(required, (list, tuple)) else ():
-        rule = properties.get(name)
-        if isinstance(name, str) and name not in value and not ("default" in _rule(rule) or "null" in _types(rule)):
-            found.add(Violation.REQUIRED)
-    if any(name in properties and _mistyped(item, _types(properties[name])) for name, item in value.items()):
-        found.add(Violation.TYPES)
-    return frozenset(found)
+        if isinstance(name, str) and name not in value:
+            rule = properties.get(name)
+            if not ("default" in _rule(rule) or "null" in _types(rule)):
+                found.add(Violation.REQUIRED)
+    for name, item in value.items():
+        if name in properties and _mistyped(item, _types(properties[name])):
+            found.add(Violation.TYPES)
+            break
+    return frozenset(found) if found else _NO_VIOLATIONS
 
 
 def needs_nothing(schema: Any) -> bool:
@@ -182,11 +192,11 @@ def needs_nothing(schema: Any) -> bool:
 
 
 def _rule(rule: Any) -> Mapping[str, Any]:
-    return rule if isinstance(rule, Mapping) else {}
+    return rule if is_mapping(rule) else {}
 
 
 _KNOWN_TYPES = frozenset({"string", "integer", "number", "boolean", "object", "array", "null"})
-
+_ONE_TYPE = {name: frozenset({name}) for name in _KNOWN_TYPES}
 
 _MAX_NESTED_RULES = 16
 
@@ -195,6 +205,8 @@ def _types(rule: Any, depth: int = 0) -> frozenset[str]:
     """The JSON types that a property accepts; empty if the schema does not say so plainly."""
     rule = _rule(rule)
     kind = rule.get("type")
+    if type(kind) is str and kind in _ONE_TYPE and "nullable" not in rule:
+        return _ONE_TYPE[kind]
     if isinstance(kind, str):
         kinds = {kind.lower()}
     elif isinstance(kind, (list, tuple)):
@@ -212,7 +224,9 @@ def _types(rule: Any, depth: int = 0) -> frozenset[str]:
 
 
 def _mistyped(item: Any, kinds: frozenset[str]) -> bool:
-    if not kinds or kinds & {"object", "array"}:
+    if not kinds or "object" in kinds or "array" in kinds:
+        return False
+    if type(item) is str and "string" in kinds:  # as most are
         return False
     if item is None:
         return "null" not in kinds

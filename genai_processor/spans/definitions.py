@@ -37,9 +37,12 @@ def tool_list(
         is_cut: Tells whether telemetry shortened a text; JSON that parses is whole, so only bare names are asked about.
     """
     values: list[tuple[str, Any]] = []
+    names = None
     for key in keys:
         if key[-1] == ".":
-            folded = nested(attributes, key[:-1])
+            if names is None:
+                names = "\n".join(attributes)  # one search in it instead of one for each attribute
+            folded = nested(attributes, key[:-1]) if key in names else None
             if folded:
                 values.append((key, list(folded.values())))
         elif (value := attributes.get(key)) is not None:

@@ -157,25 +157,34 @@ _SHAPES: tuple[tuple[str, Callable[[_Node], Proposal | Result | None]], ...] = (
 """Each shape with a key that it cannot be without."""
 
 
-def walk(node: Any) -> Iterator[Proposal | Result]:
+def walk(node: Any) -> list[Proposal | Result]:
     """Every proposal and result in a parsed message structure, in document order."""
+    found: list[Proposal | Result] = []
     stack = [node]
     for _ in range(_MAX_NODES):
         if not stack:
-            return
+            break
         node = stack.pop()
         kind = type(node)
         if kind is dict or (kind not in _PLAIN and isinstance(node, Mapping)):
-            for key, shape in _SHAPES:
-                if key in node and (found := shape(node)) is not None:
-                    yield found
-                    break
+            item = None if _SHAPE_KEYS.isdisjoint(node) else _read_shape(node)
+            if item is not None:
+                found.append(item)
             else:
                 stack.extend([item for item in reversed(node.values()) if type(item) not in _PLAIN])
         elif kind is list or isinstance(node, (list, tuple)):
             stack.extend(reversed(node))
+    return found
 
 
+def _read_shape(node: _Node) -> Proposal | Result | None:
+    for key, shape in _SHAPES:
+        if key in node and (found := shape(node)) is not None:
+            return found
+    return None
+
+
+_SHAPE_KEYS = frozenset(key for key, _ in _SHAPES)
 _PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
 
 
@@ -183,15 +192,14 @@ def nested(attributes: Mapping[str, Any], prefix: str) -> dict[str, Any] | None:
     """Fold flattened attributes (`prefix.0.message.role`) back into one structure; None if there are none."""
     root: dict[str, Any] = {}
     dotted = prefix + "."
-    if dotted not in "\n".join(attributes):
-        return None
+    begin = len(dotted)
     for key, value in attributes.items():
-        if key.startswith(dotted):
-            *path, leaf = key[len(dotted) :].split(".")
+        if key[:begin] == dotted:
+            *path, leaf = key[begin:].split(".")
             level = root
             for part in path:
                 deeper = level.get(part)
-                if not isinstance(deeper, dict):
+                if deeper.__class__ is not dict:
                     deeper = level[part] = {}
                 level = deeper
             level[leaf] = value
@@ -202,17 +210,18 @@ _OUTPUT_EVENTS = frozenset({"gen_ai.choice", "gen_ai.content.completion"})
 _DETAILS = "gen_ai.client.inference.operation.details"
 
 
-def from_attributes(attributes: Mapping[str, Any], keys: Iterable[str]) -> Iterator[Any]:
+def from_attributes(attributes: Mapping[str, Any], keys: Iterable[str]) -> list[Any]:
     """The parsed message structures under the given attribute keys; a trailing "." asks for flattened ones.
 
     A text in which no call can be is passed over: most of what models say and read is such.
     """
+    found: list[Any] = []
     names = "\n".join(attributes)  # one search in it instead of one for each attribute
     for key in keys:
         if key[-1] == ".":
             folded = nested(attributes, key[:-1]) if key in names else None
             if folded is not None:
-                yield folded
+                found.append(folded)
         elif (value := attributes.get(key)) is not None:
             parsed: Any
             if isinstance(value, (list, tuple)):
@@ -220,7 +229,8 @@ def from_attributes(attributes: Mapping[str, Any], keys: Iterable[str]) -> Itera
             else:
                 parsed = quick_loads(value) if _may_tell_of_calls(value) else None
             if parsed is not None:
-                yield parsed
+                found.append(parsed)
+    return found
 
 
 def _may_tell_of_calls(value: Any) -> bool:
@@ -279,15 +289,19 @@ def glance_at(attributes: Mapping[str, Any], keys: Iterable[str], events: Iterab
                 flat = {name: value for name, value in attributes.items() if name.startswith(key)}
                 if not _gather(flat, texts, ids):
                     return None
-        elif (value := attributes.get(key)) is not None and not _gather({key: value}, texts, ids):
-            return None
+        elif (value := attributes.get(key)) is not None:
+            if type(value) is str and key[-1] != "d":
+                texts.append(value)
+            elif not _gather({key: value}, texts, ids):
+                return None
     for event in events:
         if event.name.startswith("gen_ai.") and not _gather(event.attributes, texts, ids):
             return None
     failure = False
     for content in texts:
         failure = failure or "rror" in content
-        ids.update(_ID.findall(content))
+        if 'd"' in content or "d\\" in content:  # a search for a word is many times faster than one for a pattern
+            ids.update(_ID.findall(content))
     return Glance(ids, failure)
 
 

@@ -14,6 +14,7 @@ import io
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import orjson
 
@@ -67,8 +68,22 @@ def read_spans(
     Raises:
         TraceFileError: The file cannot be opened, or is zstd and `zstandard` is not installed. Nothing in it raises.
     """
+    return chain.from_iterable(
+        read_batches(path, max_line_bytes=max_line_bytes, on_error=on_error, on_progress=on_progress, on_content=on_content)
+    )
+
+
+def read_batches(
+    path: str | os.PathLike[str],
+    *,
+    max_line_bytes: int = MAX_LINE_BYTES,
+    on_error: Callable[[ReadError], None],
+    on_progress: OnProgress | None = None,
+    on_content: Callable[[int], None] | None = None,
+) -> Iterator[list[Span]]:
+    """As `read_spans`, but the spans of each line, message or document at once: handing them over one by one costs more."""
     file = TraceFile(path, on_progress)
-    return _Reader(file, os.fspath(path), max_line_bytes, on_error, on_content or _nobody).spans()
+    return _Reader(file, os.fspath(path), max_line_bytes, on_error, on_content or _nobody).batches()
 
 
 def _nobody(size: int) -> None:
@@ -97,7 +112,7 @@ class _Reader:
         self._place: int | None = None
         self._json = JsonSpans(self._report)
 
-    def spans(self) -> Iterator[Span]:
+    def batches(self) -> Iterator[list[Span]]:
         head = self._file.head
         try:
             if head.startswith(_UTF16):
@@ -116,7 +131,7 @@ class _Reader:
     def _report(self, error: str) -> None:
         self._on_error(ReadError(self._name, self._place, error))
 
-    def _messages(self, framing: Framing) -> Iterator[Span]:
+    def _messages(self, framing: Framing) -> Iterator[list[Span]]:
         from genai_processor.spans.otlp_protobuf import ProtobufSpans  # imports protobuf, which JSON does without
 
         protobuf, empty = ProtobufSpans(self._report), 0
@@ -131,7 +146,7 @@ class _Reader:
                 if not self._file.fault:
                     self._report(fault)
             elif framing is Framing.FIELD:
-                yield from protobuf.read_resource_spans(content)
+                yield protobuf.read_resource_spans(content)
             else:
                 try:
                     content = unzstd(content, self._limit) if content.startswith(ZSTD) else content
@@ -139,9 +154,9 @@ class _Reader:
                 except ValueError as error:
                     self._report(f"message {number}: {error}")
                 else:
-                    yield from protobuf.read(content) if document is None else self._json.read(document)
+                    yield protobuf.read(content) if document is None else self._json.read(document)
 
-    def _json_lines(self, start: int = 1, *, may_be_document: bool = True) -> Iterator[Span]:
+    def _json_lines(self, start: int = 1, *, may_be_document: bool = True) -> Iterator[list[Span]]:
         read, on_content = self._json.read, self._on_content
         for number, line in enumerate(lines(self._file.stream, self._limit), start):
             self._place = number
@@ -161,10 +176,10 @@ class _Reader:
                     self._report(f"not JSON: {error.msg} at column {error.colno}; is the line cut short?")
             else:
                 on_content(len(line))
-                yield from read(document)
+                yield read(document)
             may_be_document = False
 
-    def _document_or_lines(self, first_line: bytes) -> Iterator[Span]:
+    def _document_or_lines(self, first_line: bytes) -> Iterator[list[Span]]:
         """A file whose first line is not JSON: one document over many lines, or lines of which the first is damaged."""
         start = self._place or 1
         ahead = first_line + self._file.stream.read(max(0, self._limit - len(first_line)) + 1)
@@ -178,7 +193,7 @@ class _Reader:
             problem_line = start + error.lineno - 1
         if document is not None:
             self._on_content(len(ahead))
-            yield from self._json.read(document)
+            yield self._json.read(document)
         elif _are_lines(ahead):
             self._file.push_back(ahead)
             del ahead

@@ -34,7 +34,7 @@ from genai_processor.spans.records import Event, Link, Span, SpanKind, StatusCod
 _KINDS: dict[int | str, int] = {key: int(kind) for kind in SpanKind for key in (int(kind), f"SPAN_KIND_{kind.name}")}
 _STATUSES: dict[int | str, int] = {key: int(code) for code in StatusCode for key in (int(code), f"STATUS_CODE_{code.name}")}
 _SIGNALS = frozenset({"resourceSpans", "resource_spans", "resourceMetrics", "resourceLogs", "resourceProfiles"})
-_NO_SPAN = bytes(8)
+_NO_TRACE, _NO_SPAN = bytes(16), bytes(8)
 _MAX_TOKENS = 1024
 _new_span = tuple.__new__
 
@@ -73,13 +73,22 @@ class JsonSpans:
                     get = span.get
                     if span["traceId"] != last_trace_id:
                         last_trace_id = span["traceId"]
-                        trace_id = _usual_id(last_trace_id, 16)
+                        trace = unhexlify(last_trace_id)
+                        if len(trace) != 16 or trace == _NO_TRACE:
+                            raise ValueError
+                        trace_id = trace.hex()
                     span_id = unhexlify(span["spanId"])
                     if len(span_id) != 8 or span_id == _NO_SPAN:
                         raise ValueError
                     name = span["name"]
                     if type(name) is not str:
                         raise TypeError
+                    parent_id = get("parentSpanId") or None
+                    if parent_id is not None:
+                        parent = unhexlify(parent_id)
+                        if len(parent) != 8 or parent == _NO_SPAN:
+                            raise ValueError
+                        parent_id = parent.hex()
                     code, message = 0, ""
                     if status := get("status"):
                         code = _STATUSES[status.get("code", 0)]
@@ -92,7 +101,7 @@ class JsonSpans:
                             (
                                 trace_id,
                                 span_id.hex(),
-                                _usual_id(parent_id, 8) if (parent_id := get("parentSpanId")) else None,
+                                parent_id,
                                 name,
                                 _KINDS[get("kind", 0)],
                                 scope,
@@ -101,7 +110,7 @@ class JsonSpans:
                                 code,
                                 message,
                                 usual_attributes(attributes) if (attributes := get("attributes")) else {},
-                                _events(events) if (events := get("events")) else (),
+                                _usual_events(events) if (events := get("events")) else (),
                                 _links(links) if (links := get("links")) else (),
                                 integer(dropped) if (dropped := get("droppedAttributesCount")) else 0,
                                 integer(dropped) if (dropped := get("droppedEventsCount")) else 0,
@@ -165,11 +174,16 @@ class JsonSpans:
             return frozenset()
 
 
-def _usual_id(text: str, size: int) -> str:
-    read = unhexlify(text)
-    if len(read) != size or not any(read):
-        raise ValueError
-    return read.hex()
+def _usual_events(events: Any) -> tuple[Event, ...]:
+    read = []
+    for event in events:
+        name = event["name"]
+        if type(name) is not str:
+            raise TypeError
+        read.append(
+            _new_span(Event, (name, usual_attributes(attributes) if (attributes := event.get("attributes")) else {}))
+        )
+    return tuple(read)
 
 
 def _any_span(span: Any, scope: str, token: ResourceToken) -> Span:

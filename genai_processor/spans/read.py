@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from genai_processor.spans import values
@@ -14,7 +14,7 @@ from genai_processor.spans.dialects.base import looks_failed, rendered_unless_js
 from genai_processor.spans.messages import from_attributes, from_events, walk
 from genai_processor.spans.records import Inference, Operation, Proposal, Result, Span, StatusCode, ToolCall, View
 
-_T, _I, _A, _S = Operation.TOOL, Operation.INFERENCE, Operation.AGENT, Operation.STEP
+_T, _I, _A, _S, _O = Operation.TOOL, Operation.INFERENCE, Operation.AGENT, Operation.STEP, Operation.OTHER
 
 _OPERATION_NAMES: dict[str, Operation] = {
     "execute_tool": _T,
@@ -78,8 +78,8 @@ def is_marked(span: Span) -> bool:
 def operation_of(span: Span) -> tuple[Operation, Dialect | None]:
     """What a span stands for, and whose it is (None where it is nothing of ours)."""
     attributes = span.attributes
-    if not is_marked(span):
-        return (Operation.AGENT if span.name.startswith("invoke_agent ") else Operation.OTHER), None
+    if MARKER_KEYS.isdisjoint(attributes) and not is_marked(span):
+        return (_A if span.name.startswith("invoke_agent ") else _O), None
     dialect = dialect_of(span.scope, attributes)
     if dialect.operation is not None:
         found = dialect.operation(span)
@@ -92,18 +92,19 @@ _ODD_SCOPES = frozenset({"logfire.mcp", "logfire.openai_agents", "opentelemetry.
 
 
 def _common_operation(span: Span, attributes: Mapping[str, Any]) -> Operation:
-    if attributes.get("logfire.span_type") == "pending_span":
-        return Operation.OTHER
-    method = attributes.get("mcp.method.name")
+    get = attributes.get
+    if get("logfire.span_type") == "pending_span":
+        return _O
+    method = get("mcp.method.name")
     if method is not None:
         return _T if method == "tools/call" else Operation.MCP
     for key, table in _OPERATION_KEYS:
-        value = attributes.get(key)
-        if value.__class__ is str and value in table:
+        value = get(key)
+        if value is not None and value.__class__ is str and value in table:
             return table[value]
     if span.dropped_attributes and _LOST_TOOL.match(span.name):
         return _T
-    return Operation.OTHER
+    return _O
 
 
 def read_tool(span: Span, dialect: Dialect) -> ToolCall:
@@ -124,21 +125,27 @@ def read_tool(span: Span, dialect: Dialect) -> ToolCall:
         ended = dialect.has_end_mark(span, call_id, arguments, result)
     if span.dropped_events:
         ended = False
-    return ToolCall(
-        span,
-        dialect,
-        dialect.view(span) if dialect.view is not None else View.FRAMEWORK,
-        tool,
-        raw_tool or tool,
-        call_id,
-        arguments,
-        rendered,
-        failure,
-        error_types,
-        paused,
-        dialect.not_started(span) if failure and dialect.not_started is not None else None,
-        ended,
+    return _new_call(
+        ToolCall,
+        (
+            span,
+            dialect,
+            dialect.view(span) if dialect.view is not None else View.FRAMEWORK,
+            tool,
+            raw_tool or tool,
+            call_id,
+            arguments,
+            rendered,
+            failure,
+            error_types,
+            paused,
+            dialect.not_started(span) if failure and dialect.not_started is not None else None,
+            ended,
+        ),
     )
+
+
+_new_call = tuple.__new__  # half the cost of the named tuple's own
 
 
 def _first(attributes: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
@@ -161,9 +168,9 @@ def _call_id(span: Span, dialect: Dialect, tool: str | None) -> str | None:
 
 def _first_text(attributes: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
     for key in keys:
-        found = values.text(attributes.get(key))
-        if found is not None:
-            return found
+        value = attributes.get(key)
+        if value is not None and isinstance(value, str) and value and not value.isspace():
+            return value
     return None
 
 
@@ -197,10 +204,10 @@ def _failures(span: Span, dialect: Dialect, result: Any, error_types: tuple[str,
     if span.status == _ERROR:
         found.append("status=ERROR")
     if error_types:
-        found.extend(f"error.type={name[:120]}" for name in error_types)
+        found.extend([f"error.type={name[:120]}" for name in error_types])
     if ".cancellation." in "\n".join(span.attributes):
         found.append("cancellation recorded")
-    if result is not None:
+    if result is not None and (type(result) is not str or "rror" in result):  # no text without it tells of a failure
         failed = looks_failed(result)
         if failed is not None:
             found.append(failed)
@@ -214,17 +221,20 @@ _ERROR = int(StatusCode.ERROR)  # comparing with the member itself is slower
 
 def proposals(inference: Inference) -> tuple[Proposal, ...]:
     """The calls that a model proposed in this response: the first source that records any, each id once."""
-    span, dialect = inference.span, inference.dialect
-    for structure in (*from_attributes(span.attributes, dialect.outputs), *from_events(span.events, outputs=True)):
-        found = _distinct(item for item in walk(structure) if isinstance(item, Proposal))
+    span, dialect = inference
+    structures = from_attributes(span.attributes, dialect.outputs)
+    if span.events:
+        structures.extend(from_events(span.events, outputs=True))
+    for structure in structures:
+        found = [item for item in walk(structure) if type(item) is Proposal]
         if found:
-            return found
+            return _distinct(found)
     return ()
 
 
 def consumed(inference: Inference) -> tuple[tuple[Proposal, ...], tuple[Result, ...]]:
     """What a model read: earlier proposals that its input repeats, and results."""
-    span, dialect = inference.span, inference.dialect
+    span, dialect = inference
     echoes: list[Proposal] = []
     results: list[Result] = []
     for structure in (*from_attributes(span.attributes, dialect.inputs), *from_events(span.events, outputs=False)):
@@ -233,11 +243,13 @@ def consumed(inference: Inference) -> tuple[tuple[Proposal, ...], tuple[Result, 
                 echoes.append(item)
             else:
                 results.append(item)
-    return _distinct(iter(echoes)), tuple(results)
+    return _distinct(echoes), tuple(results)
 
 
-def _distinct(items: Iterator[Proposal]) -> tuple[Proposal, ...]:
+def _distinct(items: list[Proposal]) -> tuple[Proposal, ...]:
     """Two reports of one proposal (a message, and the same message in a wrapper) are one."""
+    if len(items) < 2:
+        return tuple(items)
     seen: dict[object, Proposal] = {}
     for item in items:
         seen.setdefault(item.call_id if item.call_id is not None else object(), item)
@@ -252,7 +264,7 @@ def from_cache(attributes: Mapping[str, Any]) -> bool:
 def named_call(span: Span, dialect: Dialect) -> Proposal | None:
     """The one call that a step says it runs (LangGraph's `tools` node, LlamaIndex' `call_tool`), or None."""
     for structure in from_attributes(span.attributes, dialect.steps):
-        found = _distinct(item for item in walk(structure) if isinstance(item, Proposal))
+        found = _distinct([item for item in walk(structure) if type(item) is Proposal])
         if len(found) == 1:
             return found[0]
     event = span.attributes.get("input.value")
@@ -286,11 +298,14 @@ def own_schema(call: ToolCall) -> Any:
 
 def conversation_of(span: Span, dialect: Dialect) -> str | None:
     """The conversation or session that a span names, or None (`mcp.session.id` is none)."""
-    found = _first_text(span.attributes, dialect.conversations)
-    if found is None:
-        metadata = span.attributes.get("metadata")
-        if isinstance(metadata, str) and '"thread_id"' in metadata:
-            parsed = values.quick_loads(metadata)
-            thread = parsed.get("thread_id") if isinstance(parsed, dict) else None
-            return values.text(str(thread)) if thread is not None else None
-    return found
+    attributes = span.attributes
+    for key in dialect.conversations:
+        value = attributes.get(key)
+        if value is not None and isinstance(value, str) and value and not value.isspace():
+            return value
+    metadata = attributes.get("metadata")
+    if metadata is not None and isinstance(metadata, str) and '"thread_id"' in metadata:
+        parsed = values.quick_loads(metadata)
+        thread = parsed.get("thread_id") if isinstance(parsed, dict) else None
+        return values.text(str(thread)) if thread is not None else None
+    return None
