@@ -158,7 +158,8 @@ class GenAISpanProcessor(SpanProcessor):
         Returns:
             Whether all were flushed in time.
         """
-        deadline = time.monotonic() + timeout_millis / 1000
+        # Whatever is no number of milliseconds (a NaN, less than nothing) is no time at all.
+        deadline = time.monotonic() + (min(timeout_millis, _LONGEST_MILLIS) / 1000 if timeout_millis > 0 else 0)
         flushed = True
         for one in self._downstream:
             left = int((deadline - time.monotonic()) * 1000)
@@ -187,6 +188,7 @@ class GenAISpanProcessor(SpanProcessor):
 
 
 _SHUTDOWN_SECONDS = 30.0
+_LONGEST_MILLIS = 1e9
 
 
 def _as_processor(one: object) -> SpanProcessor:

@@ -185,7 +185,7 @@ class Bookkeeper(Changes):
 
     def settle(self, entry_id: str, resolution: Resolution, who: str, note: str, version: int) -> Entry:
         """Note a person's answer."""
-        if not who.strip() or not note.strip():
+        if not all(isinstance(text, str) and text.strip() for text in (who, note)):
             raise InvalidSettlementError(f"entry {entry_id}: say who settles it, and on what ground; neither is blank")
         if resolution not in set(Resolution):
             raise InvalidSettlementError(f"entry {entry_id}: resolution {resolution!r} is none of {', '.join(Resolution)}")

@@ -98,7 +98,7 @@ def test_only_what_waits_can_be_settled(queue: MemoryLedger, entry_id: str) -> N
         queue.settle(entry_id, Resolution.COMMITTED, who="ann", note="n", version=entry.version)
 
 
-@pytest.mark.parametrize("lacking", [{"who": " "}, {"note": ""}, {"resolution": "maybe"}])
+@pytest.mark.parametrize("lacking", [{"who": " "}, {"note": ""}, {"resolution": "maybe"}, {"who": None}, {"note": 7}])
 def test_a_settlement_that_lacks_something_is_an_error(queue: MemoryLedger, lacking: dict[str, Any]) -> None:
     whole: dict[str, Any] = {"resolution": Resolution.COMMITTED, "who": "ann", "note": "n", "version": 1} | lacking
     with pytest.raises(InvalidSettlementError):

@@ -363,6 +363,16 @@ def test_a_flush_has_one_time_limit_for_all() -> None:
     assert len(third.flushed) == 1
 
 
+@pytest.mark.parametrize("millis", [float("nan"), -1, 0, float("-inf")])
+def test_a_flush_in_no_time_is_none(millis: float, keeping: Keeping) -> None:
+    assert GenAISpanProcessor(keeping).force_flush(millis) is False  # type: ignore[arg-type]
+
+
+def test_a_flush_without_a_limit_has_a_long_one(keeping: Keeping) -> None:
+    assert GenAISpanProcessor(keeping).force_flush(float("inf")) is True  # type: ignore[arg-type]
+    assert keeping.flushed[0] > 10**8
+
+
 class Hanging:
     """A ledger elsewhere that never answers."""
 

@@ -76,6 +76,14 @@ def test_a_scope_that_was_dropped_and_returns_is_not_new() -> None:
     assert not history.means_otherwise("never seen", "id9x", "pay", arguments(9))
 
 
+def test_a_scope_that_returns_is_not_new_for_a_call_that_seems_its_first() -> None:
+    history = History(scopes=2, evicted=SeenNames(1_024))
+    for name in ("a", "b", "c"):
+        assert history.is_first(name, execution(1))
+    assert not history.is_first("a", execution(2))
+    assert history.scope("a").forgot
+
+
 def test_the_whole_is_bounded_and_the_quiet_go_first() -> None:
     history = History(scopes=1_000, executions=100, evicted=SeenNames(1_024))
     for name in ("quiet", "loud"):
