@@ -74,8 +74,7 @@ class GenAISpanProcessor(SpanProcessor):
             meter_provider=meter_provider,
             logger_provider=logger_provider,
         )
-        self._begin = self._stamper.begin  # bound once: what follows happens on every span
-        self._stamp = self._stamper.stamp
+        self._judge = self._stamper.judge
         self._running = [True]
         if not self._downstream:
             _log.warning("GenAISpanProcessor has nothing behind it: it judges and records, and exports no verdicts")
@@ -88,9 +87,9 @@ class GenAISpanProcessor(SpanProcessor):
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Tell everybody behind that a span has begun, and note it."""
         interrupt: BaseException | None = None
-        try:
+        try:  # `Stamper.start` and `stamp` are written out here: a call less on every span of the application
             if not (EMITTING and EMITTING.here()):
-                self._begin(span, parent_context)
+                self._judge.on_start(span, parent_context)
         except Exception as error:  # noqa: BLE001 - telemetry must not hurt the application
             self._stamper.not_noted(error)
         finally:
@@ -118,7 +117,11 @@ class GenAISpanProcessor(SpanProcessor):
         interrupt: BaseException | None = None
         forwarded = span
         try:
-            forwarded = self._stamp(span)
+            judgement = None if EMITTING and EMITTING.here() else self._judge.on_end(span)
+            if judgement is not None:
+                forwarded = self._stamper.tell(span, judgement)
+        except Exception as error:  # noqa: BLE001
+            forwarded = self._stamper.not_judged(span, error)
         finally:
             for one in self._downstream:
                 try:

@@ -89,9 +89,7 @@ class Stamper:
         self.ledger: Ledger = MemoryLedger() if ledger is None else ledger
         self.faults = Faults(totals)
         self.recorder: Recorder = recorder_for(self.ledger, self.faults)
-        self._judge = judge
-        self.begin = judge.on_start
-        """As `start`, which takes care of the rest, for whoever does that itself: a call less on every span."""
+        self.judge = judge
         self._totals = totals
         self._events = Events(logger_provider) if settings.events else None
         self._stamp_digests = settings.stamp_digests
@@ -103,13 +101,9 @@ class Stamper:
         """Note that a span has begun. Raises no `Exception`."""
         try:
             if not (EMITTING and EMITTING.here()):
-                self.begin(span, parent_context)
+                self.judge.on_start(span, parent_context)
         except Exception as error:  # noqa: BLE001 - telemetry must not hurt the application
             self.not_noted(error)
-
-    def not_noted(self, error: Exception) -> None:
-        """Count that `begin` has raised."""
-        self.faults.count(Fault.WITNESS, "The beginning of a span could not be noted", error)
 
     def stamp(self, span: ReadableSpan) -> ReadableSpan:
         """Judge an ended span. Raises no `Exception`; what is no `Exception` passes, and the caller forwards the span.
@@ -122,14 +116,25 @@ class Stamper:
             already, or anything goes wrong.
         """
         try:
-            if EMITTING and EMITTING.here():
-                return span
-            judgement = self._judge.on_end(span)
+            judgement = None if EMITTING and EMITTING.here() else self.judge.on_end(span)
         except Exception as error:  # noqa: BLE001
-            self.faults.count(Fault.WITNESS, "A span could not be judged; a call that it shows is quarantined", error)
-            judgement = self._lost(span)
-        if judgement is None:
-            return span
+            return self.not_judged(span, error)
+        return span if judgement is None else self.tell(span, judgement)
+
+    # -- the steps of these two, for whoever cannot afford the call on every span --------------------------------------
+
+    def not_noted(self, error: Exception) -> None:
+        """Count that the judge could not note the beginning of a span."""
+        self.faults.count(Fault.WITNESS, "The beginning of a span could not be noted", error)
+
+    def not_judged(self, span: ReadableSpan, error: Exception) -> ReadableSpan:
+        """Count that the judge could not judge a span; returns it, quarantined if it seems to show a call."""
+        self.faults.count(Fault.WITNESS, "A span could not be judged; a call that it shows is quarantined", error)
+        judgement = self._lost(span)
+        return span if judgement is None else self.tell(span, judgement)
+
+    def tell(self, span: ReadableSpan, judgement: CameBack | Judgement) -> ReadableSpan:
+        """Record a judgement and tell of it; returns the span to forward. Raises no `Exception`."""
         try:
             if isinstance(judgement, CameBack):
                 return self._tell_of_return(span, judgement)
@@ -144,7 +149,7 @@ class Stamper:
 
     def _lost(self, span: ReadableSpan) -> Judgement | None:
         try:
-            return self._judge.lost(span)
+            return self.judge.lost(span)
         except Exception as error:  # noqa: BLE001
             self.faults.count(Fault.WITNESS, "A span that could not be judged could not be noted either", error)
             return None

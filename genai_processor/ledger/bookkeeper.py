@@ -37,7 +37,7 @@ class Bookkeeper(Changes):
         now = self._clock()
         if not self.shelf.tell(call, now, self._new_id):
             self._place(sighting_from(call), now)
-        self.shelf.evict(now)
+            self.shelf.evict(now)
 
     def _place(self, seen: Sighting, now: int) -> Held | None:
         """Join the entry that a sighting with a known key belongs to, or make one after all."""

@@ -161,7 +161,7 @@ class Shelf:
         return noted
 
     def tell(self, call: Told, now_ns: int, new_id: Callable[[], str]) -> bool:
-        """Do what `note` does for the sighting of a call that came back, at a fraction of its cost.
+        """Do what `note` and `evict` do for the sighting of a call that came back, at a fraction of their cost.
 
         Returns:
             False, and nothing is done, if its call id is known.
@@ -178,6 +178,12 @@ class Shelf:
         self._known[entry_id] = (entry_id, now_ns, size, call)
         self.counts[_COMPLETED] += 1
         self.bytes += size
+        if (
+            self._known_since_ns < now_ns - self._max_age_ns
+            or len(self._known) + len(self._open) > self._max_entries
+            or self.bytes > self._max_bytes
+        ):
+            self.evict(now_ns)
         return True
 
     def add(self, entry: Entry) -> None:

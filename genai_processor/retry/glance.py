@@ -8,7 +8,6 @@ dialect with marks of its own) is left to the full reading; what a glance takes 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from opentelemetry.trace import StatusCode
@@ -20,6 +19,8 @@ from genai_processor.spans.values import usable_id
 
 _ERROR: Final = StatusCode.ERROR
 _MAX_NAMES: Final = 64
+_MAX_LAYOUTS: Final = 512
+_MAX_LAYOUT_SIZE: Final = 4_096  # characters of all names
 _STRUCTURES: Final = frozenset({"{", "["})  # only such a text can say that the call failed
 _STOPS: Final = frozenset(
     {
@@ -78,7 +79,8 @@ def glance(span: Any, attributes: Any, values: Mapping[str, Any]) -> Glance | No
     ):
         return None
     scope = span._instrumentation_scope
-    layout = _layout(scope.name if scope is not None else "", tuple(values))
+    key = (scope.name if scope is not None else "", tuple(values))
+    layout = _layouts[key] if key in _layouts else _remembered(key)
     if layout is None:
         return None
     get = values.get
@@ -97,7 +99,18 @@ def glance(span: Any, attributes: Any, values: Mapping[str, Any]) -> Glance | No
     return tool, call_id, conversation, arguments, layout.may_be_cached and from_cache(values)
 
 
-@lru_cache(maxsize=512)
+_Key: TypeAlias = tuple[str, tuple[str, ...]]
+_layouts: Final[dict[_Key, _Layout | None]] = {}
+
+
+def _remembered(key: _Key) -> _Layout | None:
+    """Work a layout out, and remember it, if it is not one of so many or so large that they are nobody's usual ones."""
+    found = _layout(*key)
+    if len(_layouts) < _MAX_LAYOUTS and len(key[0]) + sum(map(len, key[1])) < _MAX_LAYOUT_SIZE:
+        _layouts[key] = found
+    return found
+
+
 def _layout(scope: str, names: tuple[str, ...]) -> _Layout | None:
     """What a scope and the names of a tool span's attributes tell; None if it takes more than a glance.
 

@@ -61,14 +61,16 @@ class LiveCalls:
         trace = self._traces.get(trace_id)
         tool, call_id, scope, arguments, cached = seen
         if trace is not None:
-            trace.came_back(tool)
+            if trace.well is None or tool not in trace.well:
+                trace.came_back(tool)
             scope = scope or trace.conversation
+        effect = self._effect(tool)
         call = CameBack(
             trace_id,
             span._context[1],
             tool,
             call_id,
-            self._effect(tool),
+            effect,
             scope or f"{trace_id:032x}",
             span._start_time,
             span._end_time,
@@ -77,7 +79,7 @@ class LiveCalls:
             self._traces,
             getattr(attributes, "max_value_len", None) or self._length_limit,
         )
-        alone = self._is_alone(call, cached)
+        alone = cached or effect is _READ_ONLY or self._history.is_first(call.scope, call)
         if arguments.__class__ is str and len(arguments) > _LARGE:
             with self._lock:
                 self._held.add(call)
@@ -107,17 +109,15 @@ class LiveCalls:
         )
         no_effect = call.tool in call.dialect.framework_tools or from_cache(call.span.attributes)
         views = _inner(node)
-        alone = no_effect or execution.effect is _READ_ONLY if views else self._is_alone(execution, no_effect)
+        alone = no_effect or execution.effect is _READ_ONLY
+        if not alone and not views:
+            alone = self._history.is_first(execution.scope, execution)
         if execution.held > _LARGE:
             with self._lock:
                 self._held.add(execution)
         if alone:
             return judgement_of(execution, call.span.name)._replace(views=views)
         return self._compared(execution, call.span.name, views)
-
-    def _is_alone(self, call: CameBack, no_effect: bool) -> bool:
-        """Whether a call has nothing to be compared with; it is remembered for those to come."""
-        return no_effect or call.effect is _READ_ONLY or self._history.is_first(call.scope, call)
 
     def _compared(self, call: CameBack, name: str, views: tuple[int, ...]) -> Judgement:
         """The judgement of a call that may repeat another."""

@@ -319,7 +319,7 @@ def test_an_interrupt_in_the_judge_loses_no_span(
         raise error
 
     assert instrumentor._coverage is not None
-    monkeypatch.setattr(instrumentor._coverage._stamper._judge, "on_end", interrupted)
+    monkeypatch.setattr(instrumentor._coverage._stamper.judge, "on_end", interrupted)
     with pytest.raises(error):
         fail_tool(provider.get_tracer("test"))
     assert verdicts(keeping) == [None]

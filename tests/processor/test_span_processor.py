@@ -59,7 +59,7 @@ def break_judge(processor: GenAISpanProcessor, monkeypatch: pytest.MonkeyPatch, 
     def on_end(span: ReadableSpan) -> None:
         raise error
 
-    monkeypatch.setattr(processor._stamper._judge, "on_end", on_end)
+    monkeypatch.setattr(processor._stamper.judge, "on_end", on_end)
 
 
 class Raising(Keeping):
@@ -192,14 +192,14 @@ def test_an_interrupt_in_the_judge_passes_and_the_span_is_not_lost(
 
 def rewrite(processor: GenAISpanProcessor, monkeypatch: pytest.MonkeyPatch, verdict: dict[str, Any], **more: Any) -> None:
     """Let the judge say something else."""
-    judge = processor._stamper._judge.on_end
+    judge = processor._stamper.judge.on_end
 
     def on_end(span: ReadableSpan) -> Any:
         judgement = judge(span)
         assert judgement is not None
         return judgement._replace(verdict=judgement.verdict._replace(**verdict), **more)
 
-    monkeypatch.setattr(processor._stamper._judge, "on_end", on_end)
+    monkeypatch.setattr(processor._stamper.judge, "on_end", on_end)
 
 
 def test_what_no_exporter_can_encode_is_not_written(

@@ -109,7 +109,7 @@ def beyond(trace_id: int) -> Span:
 
 
 def test_a_trace_that_came_in_is_closed_when_it_leaves(run: AgentRun) -> None:
-    witness: Any = run.processor._stamper._judge  # type: ignore[attr-defined]
+    witness: Any = run.processor._stamper.judge  # type: ignore[attr-defined]
     for trace_id in range(1, 20):
         with run.agent(parent=beyond(trace_id)):
             offered(run, "get_rate")
@@ -144,7 +144,7 @@ def test_closed_traces_are_let_go(run: AgentRun) -> None:
 
 
 def test_a_span_that_cannot_be_judged_is_quarantined(run: AgentRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    witness: Any = run.processor._stamper._judge  # type: ignore[attr-defined]
+    witness: Any = run.processor._stamper.judge  # type: ignore[attr-defined]
 
     def broken(*_: object) -> None:
         raise RuntimeError("a fault of ours")
@@ -306,7 +306,7 @@ def test_a_scope_made_while_another_thread_notes_its_first_call_keeps_both() -> 
 
 def test_a_child_that_ends_while_its_tool_is_judged_belies_it(run: AgentRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another thread's request below the tool begins and ends between any two steps of the judging."""
-    witness: Any = run.processor._stamper._judge  # type: ignore[attr-defined]
+    witness: Any = run.processor._stamper.judge  # type: ignore[attr-defined]
     failed = witness._calls.failed
     with rejected(run) as call:
 
@@ -321,7 +321,7 @@ def test_a_child_that_ends_while_its_tool_is_judged_belies_it(run: AgentRun, mon
 
 
 def test_a_child_that_was_open_ends_between_two_looks_at_it(run: AgentRun) -> None:
-    witness: Any = run.processor._stamper._judge  # type: ignore[attr-defined]
+    witness: Any = run.processor._stamper.judge  # type: ignore[attr-defined]
     with rejected(run) as call:
         child = run.begin("POST", kind=SpanKind.CLIENT)
 
@@ -393,7 +393,7 @@ def test_a_call_that_began_when_its_parent_had_ended_came_back_all_the_same(run:
 
 def test_nested_calls_of_parents_that_never_end_are_bounded_in_bytes() -> None:
     run = AgentRun()
-    witness: Any = run.processor._stamper._judge  # type: ignore[attr-defined]
+    witness: Any = run.processor._stamper.judge  # type: ignore[attr-defined]
     arguments = json.dumps({"text": "x" * 100_000})
     for number in range(1, 1_000):
         beyond = NonRecordingSpan(SpanContext(number, number, False, TraceFlags(1)))
@@ -406,7 +406,7 @@ def test_nested_calls_of_parents_that_never_end_are_bounded_in_bytes() -> None:
 
 
 def test_a_span_below_two_calls_that_ended_belies_both(run: AgentRun) -> None:
-    witness: Any = run.processor._stamper._judge  # type: ignore[attr-defined]
+    witness: Any = run.processor._stamper.judge  # type: ignore[attr-defined]
     with rejected(run) as outer:
         pass
     with run.tool("charge", scope="pydantic-ai", id="call_Third9Kd1", args="{}", attributes=REJECTED) as other:
@@ -512,7 +512,7 @@ def test_a_servers_span_that_is_known_only_at_its_end_proves_nothing_for_the_cli
 def test_a_request_seen_between_two_looks_counts_for_the_call_above_too(
     run: AgentRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    witness: Any = run.processor._stamper._judge  # type: ignore[attr-defined]
+    witness: Any = run.processor._stamper.judge  # type: ignore[attr-defined]
     failed = witness._calls.failed
     with run.tool(scope="pydantic-ai", id=ID, args="{}", attributes=REJECTED) as outer:
         with rejected(run) as inner:
@@ -528,7 +528,7 @@ def test_a_request_seen_between_two_looks_counts_for_the_call_above_too(
 
 
 def test_a_child_that_begins_while_its_tool_is_judged_belies_it(run: AgentRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    witness: Any = run.processor._stamper._judge  # type: ignore[attr-defined]
+    witness: Any = run.processor._stamper.judge  # type: ignore[attr-defined]
     failed = witness._calls.failed
     begun = []
     with rejected(run) as call:
@@ -557,7 +557,7 @@ def test_a_request_of_a_server_to_its_client_is_something_below(run: AgentRun, m
 
 @pytest.mark.parametrize("how", ["no mark", "an inference", "two processors", "a fault", "well", "rejected", "parent first"])
 def test_nothing_is_left_of_what_has_ended(run: AgentRun, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    witness: Any = run.processor._stamper._judge  # type: ignore[attr-defined]
+    witness: Any = run.processor._stamper.judge  # type: ignore[attr-defined]
     if how == "two processors":
         other = GenAISpanProcessor(run.processor, settings=Settings(metrics=False, events=False))
         run = AgentRun()
@@ -590,7 +590,7 @@ def test_nothing_is_left_of_what_has_ended(run: AgentRun, how: str, monkeypatch:
 
 
 def test_a_parent_that_ends_while_a_call_is_counted_in_leaves_no_bytes_behind(run: AgentRun) -> None:
-    witness: Any = run.processor._stamper._judge  # type: ignore[attr-defined]
+    witness: Any = run.processor._stamper.judge  # type: ignore[attr-defined]
     evidence = witness._evidence
     load = evidence._load
     for _ in range(5):
@@ -611,7 +611,7 @@ def test_a_parent_that_ends_while_a_call_is_counted_in_leaves_no_bytes_behind(ru
 
 
 def test_the_bytes_of_nested_calls_that_were_let_go_do_not_count(run: AgentRun) -> None:
-    witness: Any = run.processor._stamper._judge  # type: ignore[attr-defined]
+    witness: Any = run.processor._stamper.judge  # type: ignore[attr-defined]
     with run.agent():
         for number in range(300):
             run.fail("pay", id=f"call_{number}aB", args=json.dumps({"text": "x" * 10_000}))
