@@ -11,6 +11,8 @@ import hmac
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from opentelemetry.trace import SpanContext, TraceFlags
+
 from genai_processor import attributes as names
 from genai_processor.ledger.entries import State
 from genai_processor.ledger.memory import MemoryLedger
@@ -166,7 +168,7 @@ class Stamper:
         context = span._context
         flags = context[3] if context is not None else 0  # a span context is a tuple, and its properties are slow
         if self._events is not None and (verdict.quarantined or judgement.late):
-            self._emit(self._events, judgement, entry_id, flags, None if judgement.late else span._end_time)
+            self._emit(self._events, judgement, entry_id, span)
         if judgement.late or not flags & 1:
             return span
         return self._tagged(span, self._tags(judgement, entry_id))
@@ -227,7 +229,7 @@ class Stamper:
         if judgement.rebilled_tokens:
             self._totals.add(names.METRIC_REBILLED_TOKENS, (), judgement.rebilled_tokens)
 
-    def _emit(self, events: Events, judgement: Judgement, entry_id: str | None, flags: int, at_ns: int | None) -> None:
+    def _emit(self, events: Events, judgement: Judgement, entry_id: str | None, span: ReadableSpan) -> None:
         verdict = judgement.verdict
         labels: dict[str, Any] = {
             names.GENAI_RETRY_VERDICT: verdict.verdict._value_,
@@ -239,7 +241,7 @@ class Stamper:
         if entry_id is not None:
             labels[names.GENAI_RETRY_ENTRY_ID] = entry_id
         try:
-            events.quarantined(judgement.trace_id, judgement.span_id, flags, labels, at_ns)
+            events.quarantined(_span_of(judgement, span), labels, None if judgement.late else span._end_time)
         except Exception as error:  # noqa: BLE001
             self.faults.count(Fault.EVENT, "A log event could not be emitted", error)
 
@@ -267,6 +269,15 @@ class Stamper:
         if self._stamp_digests and judgement.action is not None:
             tags[names.GENAI_RETRY_ACTION] = keyed(judgement.action, self._digest_key)
         return tags
+
+
+def _span_of(judgement: Judgement, span: ReadableSpan) -> SpanContext:
+    """The span that a judgement is about, which is another one if it is late."""
+    own = span._context
+    if own is not None and own[1] == judgement.span_id:
+        return own
+    flags = TraceFlags(own[3] if own is not None else 0)
+    return SpanContext(judgement.trace_id, judgement.span_id, is_remote=False, trace_flags=flags)
 
 
 @lru_cache(maxsize=64)

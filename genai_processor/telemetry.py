@@ -19,7 +19,6 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from opentelemetry import _logs, metrics, trace
-from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from genai_processor import attributes as names
@@ -242,15 +241,11 @@ class Events:
         """Get a logger, from the global provider by default, which may also be set later."""
         self._logger = _logs.get_logger(SCOPE, package_version(), logger_provider)
 
-    def quarantined(
-        self, trace_id: int, span_id: int, trace_flags: int, labels: Mapping[str, Any], at_ns: int | None
-    ) -> None:
+    def quarantined(self, span: trace.SpanContext, labels: dict[str, Any], at_ns: int | None) -> None:
         """Say that a tool call may have committed.
 
         Args:
-            trace_id: The trace of the span that shows the call; 0 if it has none.
-            span_id: That span; the event belongs to it.
-            trace_flags: The flags of its trace.
+            span: The span that shows the call, to which the event belongs; without ids if it has none.
             labels: The event's attributes.
             at_ns: When it happened, in nanoseconds since the epoch; None for now.
 
@@ -262,18 +257,12 @@ class Events:
         try:
             self._logger.emit(
                 timestamp=time.time_ns() if at_ns is None else at_ns,
-                context=_context_of(trace_id, span_id, trace_flags),
+                context=trace.set_span_in_context(trace.NonRecordingSpan(span)),  # also if it has no ids: no other one
                 severity_number=_logs.SeverityNumber.WARN,
                 severity_text="WARN",
                 body="A tool call may have committed; do not try it again.",
-                attributes=dict(labels),
+                attributes=labels,
                 event_name=names.EVENT_QUARANTINED,
             )
         finally:
             EMITTING.discard(thread)
-
-
-def _context_of(trace_id: int, span_id: int, trace_flags: int) -> Context:
-    """Make a context in which this span is the current one, and no other one even if it has no ids."""
-    ids = trace.SpanContext(trace_id, span_id, is_remote=False, trace_flags=trace.TraceFlags(trace_flags))
-    return trace.set_span_in_context(trace.NonRecordingSpan(ids))

@@ -143,12 +143,12 @@ class Shelf:
             return None
         entry_id = new_id()
         size = _size_of(scope, tool, call_id, digest, turn, reason)
-        noted = (entry_id, now_ns, size, seen)
+        noted: Held = (entry_id, now_ns, size, seen)
         if state in OPEN:
-            entry = entry_of(noted)
-            self.add(entry)
-            return entry
-        self._known[entry_id] = noted
+            noted = self._open[entry_id] = entry_of(noted)
+            self._open_by_tool.add((scope, tool), entry_id)
+        else:
+            self._known[entry_id] = noted
         if anyhow:
             self._list(entry_id, call, action)
         else:
