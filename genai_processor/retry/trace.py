@@ -41,6 +41,7 @@ class Trace:
             nodes.append(node)
             if span_id:
                 by_id[span_id] = node
+        self.trace_id = nodes[0].span.trace_id if nodes else ""
         if len(nodes) > 1:
             self._link()
             merge_views([node for node in nodes if node.call is not None])
@@ -50,6 +51,7 @@ class Trace:
         """A trace of nodes that are linked and merged already (live: the spans above them are still open)."""
         trace = cls.__new__(cls)
         trace._begin(nodes, length_limit, partial, damaged)
+        trace.trace_id = nodes[0].span.trace_id if nodes else ""
         return trace
 
     def _begin(self, nodes: list[Node], length_limit: int | None, partial: bool, damaged: bool) -> None:
@@ -64,11 +66,6 @@ class Trace:
         self._found: dict[object, Any] = {}
         self._lengths: Iterator[int] | None = None
         self._longest = self._second = -1
-
-    @property
-    def trace_id(self) -> str:
-        """The trace's id ("" for spans without context)."""
-        return self.nodes[0].span.trace_id if self.nodes else ""
 
     def _link(self) -> None:
         get = self.by_id.get
