@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -226,9 +226,12 @@ class Trace:
     def _string_lengths(self) -> Iterator[int]:
         for node in self.nodes:
             span = node.span
-            yield from _lengths(span.attributes)
-            for event in span.events:
-                yield from _lengths(event.attributes)
+            for mapping in (span.attributes, *[event.attributes for event in span.events]):
+                for value in mapping.values():
+                    if isinstance(value, str):
+                        yield len(value)
+                    elif isinstance(value, (list, tuple)):
+                        yield from [len(item) for item in value if isinstance(item, str)]
 
 
 _T = TypeVar("_T")
@@ -239,16 +242,6 @@ _MAX_DEPTH = 1_000
 
 def _when(node: Node) -> tuple[int, int]:
     return (node.span.start_ns or 0, node.order)
-
-
-def _lengths(attributes: Mapping[str, Any]) -> list[int]:
-    lengths = []
-    for value in attributes.values():
-        if isinstance(value, str):
-            lengths.append(len(value))
-        elif isinstance(value, (list, tuple)):
-            lengths.extend([len(item) for item in value if isinstance(item, str)])
-    return lengths
 
 
 def merge_views(tools: list[Node]) -> None:
