@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from genai_processor.spans.definitions import ToolList
-from genai_processor.spans.read import consumed, operation_of, proposals, read_tool, tools_on_offer
+from genai_processor.spans.read import CONVERSATION_KEYS, consumed, operation_of, proposals, read_tool, tools_on_offer
 from genai_processor.spans.records import (
     Inference,
     Operation,
@@ -199,6 +199,11 @@ class Node:
             found.extend(found[index].inner)
             index += 1
         return found
+
+
+def may_name_conversation(node: Node) -> bool:
+    """Whether a span has an attribute in which some dialect names conversations."""
+    return not CONVERSATION_KEYS.isdisjoint(node.span.attributes)
 
 
 def gather(node: Node, children: Iterable[Node]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, TypeVar
 
-from genai_processor.retry.nodes import Node, gather
+from genai_processor.retry.nodes import Node, gather, may_name_conversation
 from genai_processor.retry.policy import same_tool
 from genai_processor.spans.read import conversation_of, tools_on_offer
 from genai_processor.spans.records import Operation, Span, View
@@ -63,6 +63,7 @@ class Trace:
         self._calls: list[Node] | None = None
         self._turns: list[Node] | None = None
         self._conversations: dict[int, str | None] = {}
+        self._named: bool | None = None
         self._found: dict[object, Any] = {}
         self._lengths: Iterator[int] | None = None
         self._longest = self._second = -1
@@ -138,6 +139,10 @@ class Trace:
 
     def conversation(self, node: Node) -> str | None:
         """The conversation of a span: its own, its nearest ancestor's, else the root's, else an inference's."""
+        if self._named is None:
+            self._named = any(map(may_name_conversation, self.nodes))
+        if not self._named:
+            return None  # as in most traces: nobody need walk up to their roots
         found = self._conversation_above(node)
         if found is None and node.inner:
             for view in node.views()[1:]:
