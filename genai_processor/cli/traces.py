@@ -91,7 +91,7 @@ def whole_traces_of(
     held: OrderedDict[str, OpenTrace] = OrderedDict()
     gone = SeenNames()
     largest = trace = OpenTrace("", False)
-    count = size = before = 0
+    count = size = before = most = 0  # `most` spans has the largest
     last_id = None
     for file, batch in batches:
         if not batch:
@@ -118,11 +118,11 @@ def whole_traces_of(
                 size += new_bytes
                 new_bytes = 0
             length = len(trace.spans)
-            if length > len(largest.spans):
-                largest = trace
+            if length > most:
+                largest, most = trace, length
             while (
                 len(held) > max_traces
-                or count - len(largest.spans) > max_spans
+                or count - most > max_spans
                 or size - largest.size > max_size
                 or length >= max_trace_spans
                 or trace.size >= max_trace_size
@@ -136,6 +136,7 @@ def whole_traces_of(
                 gone.add(done_id)
                 if done is largest:
                     largest = max(held.values(), key=lambda open_trace: len(open_trace.spans), default=_nothing())
+                    most = len(largest.spans)
                 if done is trace:
                     last_id, trace, length = None, _nothing(), 0
                 yield done

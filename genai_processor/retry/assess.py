@@ -31,7 +31,6 @@ from genai_processor.spans.arguments import (
     read_arguments,
 )
 
-_new = tuple.__new__  # half the cost of a named tuple's own
 # Reading a member of an enum class costs more than reading a global, and these are asked for on every call.
 _WELL, _FAILED, _COMPLETE, _SPAN_ID = Ended.WELL, Ended.FAILED, ArgumentsState.COMPLETE, CallIdSource.SPAN
 
@@ -99,30 +98,27 @@ class Assessor:
         call_id, id_source, exact = self._call_id(call)
         tool = call.tool()
         cut_id = id_source is _SPAN_ID and call_id is not None and self.trace.is_cut(call_id)
-        facts = _new(
-            CallFacts,
-            (
-                tool,
-                ended,
-                proof.execution,
-                proof.rejection,
-                self.policy.effect(tool),
-                arguments.state,
-                call_id,
-                id_source,
-                cut_id
-                or (scope, call_id or "") in unstable_ids
-                or (call_id is not None and self._means_otherwise(scope, call_id, tool, arguments)),
-                exact,
-                proof.outside,
-                call.span.end_ns is not None,
-                ended is _FAILED,
-                how + proof.evidence,
-            ),
+        facts = CallFacts(
+            tool,
+            ended,
+            proof.execution,
+            proof.rejection,
+            self.policy.effect(tool),
+            arguments.state,
+            call_id,
+            id_source,
+            cut_id
+            or (scope, call_id or "") in unstable_ids
+            or (call_id is not None and self._means_otherwise(scope, call_id, tool, arguments)),
+            exact,
+            reached_outside=proof.outside,
+            end_recorded=call.span.end_ns is not None,
+            failure_marked=ended is _FAILED,
+            evidence=how + proof.evidence,
         )
         joined = self.turns.join(call)
         proposed = self.turns.proposed_with(joined) if joined is not None else 1
-        return _new(AssessedCall, (call, facts, classify(facts), scope, arguments, source, joined, proposed))
+        return AssessedCall(call, facts, classify(facts), scope, arguments, source, joined, proposed)
 
     def scope_of(self, call: Node) -> str:
         """Where the call's ids and its action are unique: conversation, session, else the trace."""

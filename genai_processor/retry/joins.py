@@ -214,4 +214,4 @@ def _inference_above(turn: Node) -> Node | None:
 
 _UNKNOWN: Final = object()
 _INFERENCE: Final = Operation.INFERENCE  # reading a member of an enum class costs more than reading a global
-_BOUNDARIES: Final = frozenset({Operation.INFERENCE, Operation.AGENT, Operation.TOOL})
+_BOUNDARIES: Final = (Operation.INFERENCE, Operation.AGENT, Operation.TOOL)  # a set would hash members, in Python

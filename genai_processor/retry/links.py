@@ -101,25 +101,23 @@ def _is_plain(call_id: str) -> bool:
     return (call_id.isascii() and call_id.replace("_", "").isalnum()) or json.dumps(call_id) == f'"{call_id}"'
 
 
-def _short(arguments: Any) -> str | None:
+def _short(arguments: Any) -> str | bytes | None:
+    """What is kept of arguments: text as recorded, an object as it would be written (bytes), of longer ones the digest."""
     if arguments is None or (isinstance(arguments, str) and len(arguments) <= _SHORT):
         return arguments
     text = written(arguments)
     if text is not None and len(text) <= _SHORT:
-        return _WRITTEN + text  # which is mostly equal at once: then nobody needs a digest
+        return text.encode()  # which is mostly equal at once: then nobody needs a digest
     return _DIGESTED + (_of(arguments) or "")
 
 
 _DIGESTED = "\0sha256:"
-_WRITTEN = "\0json:"
 
 
-def _digest(arguments: str | None) -> str | None:
-    if arguments is not None and arguments.startswith(_DIGESTED):
+def _digest(arguments: str | bytes | None) -> str | None:
+    if type(arguments) is str and arguments.startswith(_DIGESTED):
         return arguments.removeprefix(_DIGESTED) or None
-    if arguments is not None and arguments.startswith(_WRITTEN):
-        return _of(orjson.loads(arguments.removeprefix(_WRITTEN)))
-    return _of(arguments)
+    return _of(orjson.loads(arguments) if type(arguments) is bytes else arguments)
 
 
 def _of(arguments: Any) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from genai_processor.spans.definitions import ToolList
-from genai_processor.spans.read import consumed, operation_of, proposals, read_tool, tools_on_offer
+from genai_processor.spans.read import CONVERSATION_KEYS, consumed, operation_of, proposals, read_tool, tools_on_offer
 from genai_processor.spans.records import (
     Inference,
     Operation,
@@ -60,31 +60,50 @@ class Nested(NamedTuple):
 class Node:
     """One span in its trace. Messages are parsed once, when somebody asks."""
 
-    # Defaults stand on the class: most nodes never need a value of their own, and are made while a span ends.
-    call: ToolCall | None = None
-    parent: Node | None = None
-    parent_ended: int | None = None
-    lost: bool = False
-    size: int = 0
-    children: list[Node] = _NONE
-    below: int = Below.NOTHING
-    latest: int = 0
-    tools: tuple[Nested, ...] = ()
-    inner: list[Node] = _NONE
-    outer: Node | None = None
-    _offered: ToolList | None = None
-    _offered_read: bool = False
-    _proposals: tuple[Proposal, ...] | None = None
-    _consumed: tuple[tuple[Proposal, ...], tuple[Result, ...]] | None = None
+    # Slots, because a default on the class is many times slower to read than it is to write here.
+    __slots__ = (
+        "_consumed",
+        "_offered",
+        "_offered_read",
+        "_proposals",
+        "below",
+        "call",
+        "children",
+        "dialect",
+        "inner",
+        "latest",
+        "lost",
+        "operation",
+        "order",
+        "outer",
+        "parent",
+        "parent_ended",
+        "size",
+        "span",
+        "tools",
+    )
 
     def __init__(self, span: Span, order: int = 0) -> None:
+        operation, dialect = operation_of(span)
         self.span = span
         self.order = order
-        operation, dialect = operation_of(span)
         self.operation = operation
         self.dialect = dialect
-        if operation is _TOOL and dialect is not None:
-            self.call = read_tool(span, dialect)
+        self.call: ToolCall | None = read_tool(span, dialect) if operation is _TOOL and dialect is not None else None
+        self.parent: Node | None = None
+        self.parent_ended: int | None = None
+        self.lost = False
+        self.size = 0
+        self.children = _NONE
+        self.below = 0  # Below.NOTHING
+        self.latest = 0
+        self.tools: tuple[Nested, ...] = ()
+        self.inner = _NONE
+        self.outer: Node | None = None
+        self._offered: ToolList | None = None
+        self._offered_read = False
+        self._proposals: tuple[Proposal, ...] | None = None
+        self._consumed: tuple[tuple[Proposal, ...], tuple[Result, ...]] | None = None
 
     def add_child(self, child: Node) -> None:
         """Put a span below this one."""
@@ -180,6 +199,11 @@ class Node:
             found.extend(found[index].inner)
             index += 1
         return found
+
+
+def may_name_conversation(node: Node) -> bool:
+    """Whether a span has an attribute in which some dialect names conversations."""
+    return not CONVERSATION_KEYS.isdisjoint(node.span.attributes)
 
 
 def gather(node: Node, children: Iterable[Node]) -> None:

@@ -16,7 +16,7 @@ from genai_processor.spans.records import Operation, SpanKind, View
 
 _UNREAD: Final = object()
 _AGENT: Final = Operation.AGENT  # reading a member of an enum class costs more than reading a global
-_OFFERING: Final = frozenset({Operation.INFERENCE, Operation.AGENT})
+_OFFERING: Final = (Operation.INFERENCE, Operation.AGENT)  # a set would hash members, in Python
 
 
 _SOMETHING: Final = ToolList({}, False)

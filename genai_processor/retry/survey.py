@@ -19,7 +19,7 @@ from genai_processor.retry.seen import SeenNames
 from genai_processor.retry.trace import Trace
 from genai_processor.retry.usage import Usage, usage_of
 from genai_processor.retry.verdict import Ended, Reason, RetryVerdict
-from genai_processor.spans.messages import glance_at
+from genai_processor.spans.message_glance import glance_at
 from genai_processor.spans.read import tools_on_offer
 from genai_processor.spans.records import Operation, View
 

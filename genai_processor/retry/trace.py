@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from genai_processor.retry.nodes import Node, gather
-from genai_processor.retry.policy import same_tool
+from genai_processor.retry.nodes import Node, gather, may_name_conversation
+from genai_processor.retry.views import adopt, merge_views, serves
 from genai_processor.spans.read import conversation_of, tools_on_offer
-from genai_processor.spans.records import Operation, Span, View
-from genai_processor.spans.values import same
+from genai_processor.spans.records import Operation, Span
+
+__all__ = ["Trace", "adopt", "merge_views", "serves"]
 
 
 class Trace:
@@ -41,6 +40,7 @@ class Trace:
             nodes.append(node)
             if span_id:
                 by_id[span_id] = node
+        self.trace_id = nodes[0].span.trace_id if nodes else ""
         if len(nodes) > 1:
             self._link()
             merge_views([node for node in nodes if node.call is not None])
@@ -50,6 +50,7 @@ class Trace:
         """A trace of nodes that are linked and merged already (live: the spans above them are still open)."""
         trace = cls.__new__(cls)
         trace._begin(nodes, length_limit, partial, damaged)
+        trace.trace_id = nodes[0].span.trace_id if nodes else ""
         return trace
 
     def _begin(self, nodes: list[Node], length_limit: int | None, partial: bool, damaged: bool) -> None:
@@ -61,14 +62,10 @@ class Trace:
         self._calls: list[Node] | None = None
         self._turns: list[Node] | None = None
         self._conversations: dict[int, str | None] = {}
+        self._named: bool | None = None
         self._found: dict[object, Any] = {}
         self._lengths: Iterator[int] | None = None
         self._longest = self._second = -1
-
-    @property
-    def trace_id(self) -> str:
-        """The trace's id ("" for spans without context)."""
-        return self.nodes[0].span.trace_id if self.nodes else ""
 
     def _link(self) -> None:
         get = self.by_id.get
@@ -141,6 +138,10 @@ class Trace:
 
     def conversation(self, node: Node) -> str | None:
         """The conversation of a span: its own, its nearest ancestor's, else the root's, else an inference's."""
+        if self._named is None:
+            self._named = any(map(may_name_conversation, self.nodes))
+        if not self._named:
+            return None  # as in most traces: nobody need walk up to their roots
         found = self._conversation_above(node)
         if found is None and node.inner:
             for view in node.views()[1:]:
@@ -229,95 +230,18 @@ class Trace:
     def _string_lengths(self) -> Iterator[int]:
         for node in self.nodes:
             span = node.span
-            yield from _lengths(span.attributes)
-            for event in span.events:
-                yield from _lengths(event.attributes)
+            for mapping in (span.attributes, *[event.attributes for event in span.events]):
+                for value in mapping.values():
+                    if isinstance(value, str):
+                        yield len(value)
+                    elif isinstance(value, (list, tuple)):
+                        yield from [len(item) for item in value if isinstance(item, str)]
 
 
 _T = TypeVar("_T")
 _TOOL, _INFERENCE = Operation.TOOL, Operation.INFERENCE  # reading a member of an enum class costs more than reading a global
-_MAX_CLIENTS = 1_000
 _MAX_DEPTH = 1_000
 
 
 def _when(node: Node) -> tuple[int, int]:
     return (node.span.start_ns or 0, node.order)
-
-
-def _lengths(attributes: Mapping[str, Any]) -> list[int]:
-    lengths = []
-    for value in attributes.values():
-        if isinstance(value, str):
-            lengths.append(len(value))
-        elif isinstance(value, (list, tuple)):
-            lengths.extend([len(item) for item in value if isinstance(item, str)])
-    return lengths
-
-
-def merge_views(tools: list[Node]) -> None:
-    """Give every span that shows the same call as a span above or beside it to that span (docs/verdict.md)."""
-    for node in tools:
-        if node.tools:
-            adopt(node)
-    if len(tools) < 2:
-        return
-    servers = [node for node in tools if node.outer is None and _is_view(node, View.MCP_SERVER)]
-    if not servers:
-        return
-    clients = [
-        node
-        for node in tools
-        if node.outer is None
-        and _is_view(node, View.MCP_CLIENT, View.FRAMEWORK)
-        and not any(_is_view(view, View.MCP_SERVER) for view in node.views())
-    ]
-    claims: list[tuple[Node, Node]] = []
-    for server in servers:
-        fitting = list(islice((node for node in clients[:_MAX_CLIENTS] if serves(server, node)), 2))
-        if len(fitting) == 1:
-            claims.append((server, fitting[0]))
-    claimed = Counter(id(client) for _, client in claims)
-    for server, client in claims:
-        if claimed[id(client)] == 1:
-            client.add_view(server)
-
-
-def adopt(node: Node) -> None:
-    """Take over the tool spans below that show the same call.
-
-    A framework's own spans show it once: of two below a third, at least one is a call of its own, and which nobody can tell.
-    """
-    found = [nested for nested, crossed in node.tools if not crossed and nested.outer is None and _same_call(node, nested)]
-    inner = [nested for nested in found if _is_view(nested, View.FRAMEWORK)]
-    for nested in found:
-        if len(inner) < 2 or nested not in inner:
-            node.add_view(nested)
-
-
-def _is_view(node: Node, *views: View) -> bool:
-    return node.call is not None and node.call.view in views
-
-
-def _same_call(outer: Node, inner: Node) -> bool:
-    assert outer.call is not None
-    assert inner.call is not None
-    one, other = outer.call.tool, inner.call.tool
-    if inner.call.view is not View.FRAMEWORK:
-        return other is None or same_tool(one, other)
-    # `shop-refund` is `refund` of a plugin; `check_refund` may be another tool, which calls `refund`.
-    return same_tool(one, other) and (one == other or not (one or "").removesuffix(other or "").endswith("_"))
-
-
-def serves(server: Node, client: Node) -> bool:
-    """Whether a SERVER span shows a call that a span beside it shows from the client's side."""
-    one, two = server.call, client.call
-    assert one is not None
-    assert two is not None
-    if not same_tool(one.tool, two.tool) or _contradict(one.arguments, two.arguments):
-        return False
-    started, begin, end = server.span.start_ns or 0, client.span.start_ns or 0, client.span.end_ns
-    return begin <= started and (end is None or started <= end)
-
-
-def _contradict(one: Any, other: Any) -> bool:
-    return one is not None and other is not None and not same(one, other)

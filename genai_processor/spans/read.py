@@ -9,7 +9,7 @@ from typing import Any
 
 from genai_processor.spans import values
 from genai_processor.spans.definitions import ToolList, tool_list
-from genai_processor.spans.dialects import Dialect, dialect_of
+from genai_processor.spans.dialects import DIALECTS, Dialect, dialect_of
 from genai_processor.spans.dialects.base import looks_failed, rendered_unless_json
 from genai_processor.spans.messages import from_attributes, from_events, walk
 from genai_processor.spans.records import Inference, Operation, Proposal, Result, Span, StatusCode, ToolCall, View
@@ -294,6 +294,10 @@ def own_schema(call: ToolCall) -> Any:
         if isinstance(schema, Mapping) and ("properties" in schema or "required" in schema):
             return schema
     return None
+
+
+CONVERSATION_KEYS: frozenset[str] = frozenset(key for row in DIALECTS for key in row.conversations) | {"metadata"}
+"""A span without any of these attributes names no conversation: one look-up tells."""
 
 
 def conversation_of(span: Span, dialect: Dialect) -> str | None:
