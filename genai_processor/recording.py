@@ -18,9 +18,8 @@ from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, attach, set_val
 
 from genai_processor.forks import call_in_child
 from genai_processor.ledger.memory import MemoryLedger
-from genai_processor.ledger.noted import Told, sighting_from
 from genai_processor.ledger.protocol import Ledger
-from genai_processor.ledger.requests import Sighting
+from genai_processor.ledger.requests import Returned, Sighting
 from genai_processor.telemetry import Fault, Faults
 
 MAX_WAITING: Final = 2048
@@ -40,7 +39,7 @@ class Recorder(Protocol):
         """
         ...
 
-    def told(self, call: Told) -> None:
+    def record_return(self, returned: Returned) -> None:
         """Record a call that came back, as `record` does, where nobody has to know its entry."""
         ...
 
@@ -64,7 +63,7 @@ class DirectRecorder:
 
     def __init__(self, ledger: Ledger, faults: Faults) -> None:
         self._record = _recording(ledger)
-        self._tell = _telling(ledger)
+        self._record_return = _recording_returns(ledger)
         self._faults = faults
 
     def record(self, sighting: Sighting) -> str | None:
@@ -75,10 +74,10 @@ class DirectRecorder:
             self._faults.count(Fault.LEDGER, "A verdict could not be recorded in the ledger", error)
             return None
 
-    def told(self, call: Told) -> None:
+    def record_return(self, returned: Returned) -> None:
         """As `record`."""
         try:
-            self._tell(call)
+            self._record_return(returned)
         except Exception as error:  # noqa: BLE001
             self._faults.count(Fault.LEDGER, "A verdict could not be recorded in the ledger", error)
 
@@ -99,11 +98,11 @@ def _recording(ledger: Ledger) -> Callable[[Sighting], str | None]:
     return record
 
 
-def _telling(ledger: Ledger) -> Callable[[Told], object]:
+def _recording_returns(ledger: Ledger) -> Callable[[Returned], object]:
     """Return the cheapest way to record a call that came back."""
     if isinstance(ledger, MemoryLedger) and type(ledger).record is MemoryLedger.record:
-        return ledger.tell
-    return lambda call: ledger.record(sighting_from(call))
+        return ledger.record_return
+    return lambda returned: ledger.record(returned.sighting())
 
 
 class BackgroundRecorder:
@@ -133,9 +132,9 @@ class BackgroundRecorder:
         self._start()
         return None
 
-    def told(self, call: Told) -> None:
+    def record_return(self, returned: Returned) -> None:
         """As `record`."""
-        self.record(sighting_from(call))
+        self.record(returned.sighting())
 
     def flush(self, timeout: float) -> bool:
         """Wait for what waits now; False at once if there is no thread that could bring it to the ledger."""

@@ -6,22 +6,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from opentelemetry.trace import SpanContext, TraceFlags
 
 from genai_processor import attributes as names
-from genai_processor.ledger.entries import State
 from genai_processor.ledger.memory import MemoryLedger
-from genai_processor.ledger.requests import Sighting
 from genai_processor.recording import Recorder, recorder_for
 from genai_processor.retry.came_back import CameBack
-from genai_processor.retry.verdict import Effect, Execution, Reason, RetryVerdict
+from genai_processor.retry.verdict import Effect, Reason
 from genai_processor.settings import Settings
+from genai_processor.sightings import returned, sighting_of
 from genai_processor.tagging import tagged_copy
+from genai_processor.tags import SUCCESS, clean, keyed, tags_of
 from genai_processor.telemetry import EMITTING, Events, Fault, Faults, Labels, totals_of
 
 if TYPE_CHECKING:
@@ -35,9 +33,6 @@ if TYPE_CHECKING:
 
 _MAX_ENTRIES: Final = 10_000
 
-MAX_TEXT: Final = 256
-"""How long a piece of evidence or a call id may be on a span. Evidence is cut; an id is left out: half is none."""
-
 
 class Judge(Protocol):
     """Keeps what spans have shown so far, and judges those that show a tool call. Does no I/O."""
@@ -50,9 +45,9 @@ class Judge(Protocol):
         """Judge an ended span.
 
         Returns:
-            None for a span that shows no tool call, or carries a verdict already. The call itself if it came back and
-            repeats no other. With `late` set, a judgement about another span, one that has
-            ended before.
+            None for a span that shows no tool call, or carries a verdict already. The call itself, if it came back and
+            was compared with no other: then there is no more to say. With `late` set, a judgement about another span,
+            one that has ended before.
         """
         ...
 
@@ -171,24 +166,27 @@ class Stamper:
             self._emit(self._events, judgement, entry_id, span)
         if judgement.late or not flags & 1:
             return span
-        return self._tagged(span, self._tags(judgement, entry_id))
+        return self._tagged(span, self._with_action(tags_of(judgement, entry_id), judgement))
 
     def _tell_of_return(self, span: ReadableSpan, call: CameBack) -> ReadableSpan:
         """As `_tell`, for a call that was compared with no other."""
         self._totals.add(names.METRIC_VERDICTS, _SUCCESS_LABELS)
         if call.effect is not _READ_ONLY:
-            self.recorder.told(call)
-        return self._tagged(span, _SUCCESS_TAGS)
+            self.recorder.record_return(returned(call))
+        return self._tagged(span, SUCCESS)
 
     def _tell_of_success(self, span: ReadableSpan, judgement: Judgement) -> ReadableSpan:
         """As `_tell`, for a call that came back and repeats no other: only what applies."""
         self._totals.add(names.METRIC_VERDICTS, _SUCCESS_LABELS)
         if judgement.verdict.effect is not _READ_ONLY:
             self.recorder.record(sighting_of(judgement))
-        tags = _SUCCESS_TAGS
-        if self._stamp_digests and judgement.action is not None:
-            tags = {**tags, names.GENAI_RETRY_ACTION: keyed(judgement.action, self._digest_key)}
-        return self._tagged(span, tags)
+        return self._tagged(span, self._with_action(SUCCESS, judgement))
+
+    def _with_action(self, tags: dict[str, Any], judgement: Judgement) -> dict[str, Any]:
+        """Add the digest of the arguments, if it is known, and the user wants it on spans."""
+        if not self._stamp_digests or judgement.action is None:
+            return tags
+        return {**tags, names.GENAI_RETRY_ACTION: keyed(judgement.action, self._digest_key)}
 
     def _tagged(self, span: ReadableSpan, tags: dict[str, Any]) -> ReadableSpan:
         """A tagged copy of a span that is going to be exported."""
@@ -237,38 +235,13 @@ class Stamper:
             names.GENAI_RETRY_LATE: judgement.late,
         }
         if verdict.tool is not None:
-            labels[names.GEN_AI_TOOL_NAME] = _clean(verdict.tool)
+            labels[names.GEN_AI_TOOL_NAME] = clean(verdict.tool)
         if entry_id is not None:
             labels[names.GENAI_RETRY_ENTRY_ID] = entry_id
         try:
             events.quarantined(_span_of(judgement, span), labels, None if judgement.late else span._end_time)
         except Exception as error:  # noqa: BLE001
             self.faults.count(Fault.EVENT, "A log event could not be emitted", error)
-
-    def _tags(self, judgement: Judgement, entry_id: str | None) -> dict[str, Any]:
-        verdict = judgement.verdict
-        tags: dict[str, Any] = {
-            names.GENAI_RETRY_VERDICT: verdict.verdict._value_,
-            names.GENAI_RETRY_REASON: verdict.reason._value_,
-            names.GENAI_RETRY_EFFECT: verdict.effect._value_,
-        }
-        if verdict.reason is not Reason.SUCCEEDED:  # of a call that came back, nothing else was looked into
-            tags[names.GENAI_RETRY_EXECUTION] = verdict.execution._value_
-            tags[names.GENAI_RETRY_ARGUMENTS_STATE] = verdict.arguments_state._value_
-            tags[names.GENAI_RETRY_CALL_ID_SOURCE] = verdict.call_id_source._value_
-            if verdict.evidence:
-                tags[names.GENAI_RETRY_EVIDENCE] = tuple([_clean(piece) for piece in verdict.evidence])
-            if not judgement.has_id and verdict.call_id is not None and _is_whole(verdict.call_id):
-                tags[names.GENAI_RETRY_CALL_ID] = verdict.call_id
-        if judgement.duplicate_of is not None:
-            tags[names.GENAI_RETRY_DUPLICATE_OF] = judgement.duplicate_of
-        if judgement.attempt is not None:
-            tags[names.GENAI_RETRY_ATTEMPT] = judgement.attempt
-        if entry_id is not None:
-            tags[names.GENAI_RETRY_ENTRY_ID] = entry_id
-        if self._stamp_digests and judgement.action is not None:
-            tags[names.GENAI_RETRY_ACTION] = keyed(judgement.action, self._digest_key)
-        return tags
 
 
 def _span_of(judgement: Judgement, span: ReadableSpan) -> SpanContext:
@@ -287,69 +260,4 @@ def _labels(verdict: str, reason: str) -> Labels:
 
 _SUCCEEDED: Final = Reason.SUCCEEDED
 _READ_ONLY: Final = Effect.READ_ONLY
-_SUCCESS_LABELS: Final = _labels(RetryVerdict.NO_RETRY_NEEDED.value, Reason.SUCCEEDED.value)
-_SUCCESS_TAGS: Final = dict(_SUCCESS_LABELS)
-
-
-def sighting_of(judgement: Judgement, entry_id: str | None = None) -> Sighting:
-    """Say to a ledger what a judgement says.
-
-    A failed call that may be tried again under its call id is quarantined too: under any other id it may not.
-
-    Args:
-        judgement: What was found.
-        entry_id: The entry that an inner span of the same call, or an earlier judgement of it, made.
-    """
-    verdict = judgement.verdict
-    return Sighting(
-        judgement.scope,
-        verdict.tool or judgement.name or "(unnamed)",
-        _STATES.get(verdict.reason, State.QUARANTINED),
-        verdict.call_id if judgement.id_usable else None,
-        judgement.action,
-        None,
-        entry_id,
-        verdict.effect._value_,
-        verdict.reason._value_,
-        verdict.execution is Execution.STARTED,
-        f"{judgement.trace_id:032x}" if judgement.trace_id else None,
-        f"{judgement.span_id:016x}" if judgement.span_id else None,
-    )
-
-
-_STATES: Final = {
-    Reason.SUCCEEDED: State.COMPLETED,
-    Reason.PAUSED: State.PAUSED,
-    Reason.REJECTED_BEFORE_EXECUTION: State.NOT_STARTED,
-    Reason.MALFORMED_ARGUMENTS: State.NOT_STARTED,
-    Reason.UNKNOWN_TOOL: State.NOT_STARTED,
-}
-"""What each reason means to a ledger; every other one quarantines."""
-
-
-def keyed(digest: str, key: str | None) -> str:
-    """Key a digest, so that arguments which are easy to guess cannot be found by trying.
-
-    Args:
-        digest: The digest, as text.
-        key: The secret; None leaves the digest as it is.
-
-    Returns:
-        The digest, or its HMAC-SHA256 as hex.
-    """
-    return (
-        digest
-        if key is None
-        else hmac.new(key.encode(errors="surrogateescape"), digest.encode(), hashlib.sha256).hexdigest()
-    )
-
-
-def _clean(text: str) -> str:
-    """Cut a text, and replace what no exporter can encode: a lone surrogate loses it the whole batch."""
-    if text.isascii() and len(text) <= MAX_TEXT:
-        return text
-    return text[:MAX_TEXT].encode("utf-8", "replace").decode()
-
-
-def _is_whole(call_id: str) -> bool:
-    return _clean(call_id) == call_id
+_SUCCESS_LABELS: Final = _labels(*SUCCESS.values())

@@ -10,8 +10,8 @@ from genai_processor.errors import InvalidSettlementError, InvalidTransitionErro
 from genai_processor.ledger.changes import Changes
 from genai_processor.ledger.claims import decide
 from genai_processor.ledger.entries import IDEMPOTENT, Entry, Resolution, Settlement, State
-from genai_processor.ledger.noted import Held, Told, sighting_from
-from genai_processor.ledger.requests import Claim, Granted, Outcome, Refusal, Sighting
+from genai_processor.ledger.noted import Held
+from genai_processor.ledger.requests import Claim, Granted, Outcome, Refusal, Returned, Sighting
 from genai_processor.ledger.sightings import is_usable, place
 from genai_processor.ledger.transitions import ENDS, SIGHTINGS, Event
 
@@ -32,12 +32,15 @@ class Bookkeeper(Changes):
         self.shelf.evict(now)
         return held
 
-    def tell(self, call: Told) -> None:
-        """Make the entry of a call that came back, unless it belongs to one that is there."""
+    def record_return(self, returned: Returned) -> None:
+        """Make the entry of a call that came back, or join the one that it belongs to."""
+        if not (returned.scope.strip() and returned.tool.strip()):
+            self.rejected += 1
+            return
         now = self._clock()
-        if not self.shelf.tell(call, now, self._new_id):
-            self._place(sighting_from(call), now)
-            self.shelf.evict(now)
+        if not self.shelf.note_return(returned, now, self._new_id):
+            self._place(returned.sighting(), now)
+        self.shelf.evict(now)
 
     def _place(self, seen: Sighting, now: int) -> Held | None:
         """Join the entry that a sighting with a known key belongs to, or make one after all."""

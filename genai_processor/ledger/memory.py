@@ -14,10 +14,10 @@ from genai_processor.ledger.bookkeeper import Bookkeeper
 from genai_processor.ledger.entries import Entry, Resolution, State
 from genai_processor.ledger.forks import ForkSafeLock
 from genai_processor.ledger.ids import random_id
-from genai_processor.ledger.noted import Told, entry_of, id_of, without_digest
+from genai_processor.ledger.noted import entry_of, id_of, without_digest
 from genai_processor.ledger.paging import page_of
 from genai_processor.ledger.protocol import DEFAULT_PAGE, Page, Query, Stats
-from genai_processor.ledger.requests import Claim, Granted, Outcome, Refusal, Sighting
+from genai_processor.ledger.requests import Claim, Granted, Outcome, Refusal, Returned, Sighting
 from genai_processor.ledger.shelf import Bounds
 
 
@@ -42,8 +42,8 @@ class MemoryLedger:
             new_id: Makes entry ids: random, never the same twice.
         """
         self._books = Bookkeeper(Bounds() if bounds is None else bounds, clock, new_id)
-        self._record = self._books.record  # bound once: see `note` and `tell`
-        self._tell = self._books.tell
+        self._record = self._books.record  # bound once: see `note` and `record_return`
+        self._record_return = self._books.record_return
         self._shelf = self._books.shelf
         self._lock = ForkSafeLock()
 
@@ -76,9 +76,9 @@ class MemoryLedger:
         held = self._lock.change_or_postpone(self._record, sighting)
         return None if held is None else id_of(held)
 
-    def tell(self, call: Told) -> None:
-        """Do what `record` does with the sighting of a call that came back, without making one."""
-        self._lock.change_or_postpone(self._tell, call)
+    def record_return(self, returned: Returned) -> None:
+        """Do what `record` does with the sighting that this stands for, without making one."""
+        self._lock.change_or_postpone(self._record_return, returned)
 
     def set_digest(self, entry_id: str, digest: str) -> Entry | None:
         """See `Ledger.set_digest`."""

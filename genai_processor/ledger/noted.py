@@ -7,69 +7,12 @@ Nearly all calls are like that, and nobody ever looks at them, so their `Entry` 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from genai_processor.ledger.entries import Entry, State, new_entry
-from genai_processor.ledger.requests import Sighting
+from genai_processor.ledger.requests import Returned, Sighting
 
-
-class Told(Protocol):
-    """A call that came back, as whoever tells of it keeps it anyway: there is no need to copy it into a sighting.
-
-    Nothing of it may change. Scope and tool are not blank; its arguments have not been looked into.
-    """
-
-    @property
-    def scope(self) -> str:
-        """As `Sighting.scope`."""
-        ...
-
-    @property
-    def tool(self) -> str | None:
-        """As `Sighting.tool`."""
-        ...
-
-    @property
-    def call_id(self) -> str | None:
-        """As `Sighting.call_id`."""
-        ...
-
-    @property
-    def effect(self) -> str:
-        """As `Sighting.effect`."""
-        ...
-
-    @property
-    def reason(self) -> str:
-        """As `Sighting.reason`."""
-        ...
-
-    @property
-    def trace_id(self) -> str:
-        """As `Sighting.trace_id`."""
-        ...
-
-    @property
-    def span_id(self) -> str:
-        """As `Sighting.span_id`."""
-        ...
-
-
-def sighting_from(call: Told) -> Sighting:
-    """Return what it tells as a sighting."""
-    return Sighting(
-        call.scope,
-        call.tool or "",
-        State.COMPLETED,
-        call.call_id,
-        effect=str(call.effect),
-        reason=call.reason,
-        trace_id=call.trace_id,
-        span_id=call.span_id,
-    )
-
-
-Noted: TypeAlias = tuple[str, int, int, Sighting | Told]
+Noted: TypeAlias = tuple[str, int, int, Sighting | Returned]
 """Id and time of an entry that one sighting made, its estimated size in bytes, and the sighting or what stands for it."""
 
 Held: TypeAlias = Entry | Noted
@@ -79,10 +22,8 @@ def entry_of(held: Held) -> Entry:
     """Return the entry, which is the same whenever it is made."""
     if not isinstance(held, tuple):
         return held
-    entry_id, now, _, _ = held
-    seen = call_of(held)
-    assert isinstance(seen, Sighting)
-    scope, tool, state, call_id, digest, turn, _, effect, reason, started, trace_id, span_id = seen
+    entry_id, now, _, seen = held
+    scope, tool, state, call_id, digest, turn, _, effect, reason, started, trace_id, span_id = _sighting(seen)
     return new_entry(
         entry_id,
         scope,
@@ -106,10 +47,21 @@ def entry_of(held: Held) -> Entry:
 
 def call_of(held: Held) -> Entry | Sighting:
     """Return whatever names the call: its scope, tool, state, id, digest and turn, of which "" is as good as None."""
+    return _sighting(held[3]) if isinstance(held, tuple) else held
+
+
+def _sighting(seen: Sighting | Returned) -> Sighting:
+    return seen if isinstance(seen, Sighting) else seen.sighting()
+
+
+def keys_of(held: Held) -> tuple[str, str, State, str | None, str | None, str | None]:
+    """Return scope, tool, state, call id, digest and turn, of which "" is as good as None."""
     if not isinstance(held, tuple):
-        return held
+        return held.scope, held.tool, held.state, held.call_id, held.digest, held.turn
     seen = held[3]
-    return seen if isinstance(seen, Sighting) else sighting_from(seen)
+    if isinstance(seen, Sighting):
+        return seen[:6]
+    return seen.scope, seen.tool, State.COMPLETED, seen.call_id, None, None
 
 
 def id_of(held: Held) -> str:

@@ -45,6 +45,43 @@ class Sighting(NamedTuple):
     span_id: str | None = None
 
 
+class Returned(NamedTuple):
+    """A witness: the span of a call that came back, and that was compared with no other. All that there is to note of it.
+
+    Nearly all calls are like that. Of each a ledger in memory keeps just this.
+
+    Attributes:
+        scope: As in `Sighting`.
+        tool: As in `Sighting`.
+        call_id: As in `Sighting`.
+        effect: As in `Sighting`.
+        reason: As in `Sighting`.
+        trace_id: Trace of the span, as a number; 0 for none.
+        span_id: The span, as a number; 0 for none.
+    """
+
+    scope: str
+    tool: str
+    call_id: str | None
+    effect: str
+    reason: str
+    trace_id: int
+    span_id: int
+
+    def sighting(self) -> Sighting:
+        """Return the same in the words of a `Sighting`."""
+        return Sighting(
+            self.scope,
+            self.tool,
+            State.COMPLETED,
+            self.call_id,
+            effect=self.effect,
+            reason=self.reason,
+            trace_id=f"{self.trace_id:032x}" if self.trace_id else None,
+            span_id=f"{self.span_id:016x}" if self.span_id else None,
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A wish to run a tool once, made before its body begins.

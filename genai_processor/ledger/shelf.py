@@ -11,8 +11,8 @@ from typing import Final
 from genai_processor.ledger.entries import OPEN, Entry, State
 from genai_processor.ledger.forgotten import Forgotten
 from genai_processor.ledger.index import Index
-from genai_processor.ledger.noted import Held, Told, created_ns, entry_of, updated_ns
-from genai_processor.ledger.requests import Claim, Sighting
+from genai_processor.ledger.noted import Held, created_ns, entry_of, keys_of, updated_ns
+from genai_processor.ledger.requests import Claim, Returned, Sighting
 
 _DAY_NS: Final = 24 * 3600 * 10**9
 _ENTRY_BYTES: Final = 1100  # an `Entry` without its strings, with its share of the indexes: measured, CPython 3.11
@@ -160,30 +160,23 @@ class Shelf:
         self.bytes += size
         return noted
 
-    def tell(self, call: Told, now_ns: int, new_id: Callable[[], str]) -> bool:
-        """Do what `note` and `evict` do for the sighting of a call that came back, at a fraction of their cost.
+    def note_return(self, returned: Returned, now_ns: int, new_id: Callable[[], str]) -> bool:
+        """Do what `note` does, for a call that came back and whose arguments nobody has looked into.
 
         Returns:
             False, and nothing is done, if its call id is known.
         """
-        scope, tool, call_id, key = call.scope, call.tool or "", call.call_id, None
-        if call_id:
-            key = (scope, call_id)
-            if key in self._by_call:
-                return False
+        scope, tool, call_id, _, reason, _, _ = returned
+        call = (scope, call_id) if call_id else None
+        if call in self._by_call:
+            return False
         entry_id = new_id()
-        if key is not None:
-            self._by_call[key] = entry_id
-        size = _ENTRY_BYTES + len(scope) + len(tool) + len(call_id or "") + len(call.reason)  # as `_size_of` has it
-        self._known[entry_id] = (entry_id, now_ns, size, call)
+        size = _size_of(scope, tool, call_id, None, None, reason)
+        self._known[entry_id] = (entry_id, now_ns, size, returned)
+        if call is not None:
+            self._by_call[call] = entry_id
         self.counts[_COMPLETED] += 1
         self.bytes += size
-        if (
-            self._known_since_ns < now_ns - self._max_age_ns
-            or len(self._known) + len(self._open) > self._max_entries
-            or self.bytes > self._max_bytes
-        ):
-            self.evict(now_ns)
         return True
 
     def add(self, entry: Entry) -> None:
@@ -238,17 +231,8 @@ class Shelf:
 
     def _forget_known(self) -> None:
         entry_id, held = self._known.popitem(last=False)
-        if isinstance(held, tuple):
-            size = held[2]
-            seen = held[3]
-            if isinstance(seen, Sighting):
-                scope, tool, state, call_id, digest, turn, *_ = seen
-            else:
-                scope, tool, state, call_id, digest, turn = seen.scope, seen.tool or "", _COMPLETED, seen.call_id, None, None
-        else:
-            size = _size(held)
-            scope, tool, state = held.scope, held.tool, held.state
-            call_id, digest, turn = held.call_id, held.digest, held.turn
+        scope, tool, state, call_id, digest, turn = keys_of(held)
+        size = held[2] if isinstance(held, tuple) else _size(held)
         self._unlist(entry_id, scope, tool, state, call_id, digest, size)
         self.forgotten.add_call(scope, tool, call_id, digest, turn)
         self.evicted += 1

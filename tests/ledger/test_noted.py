@@ -7,7 +7,7 @@ import itertools
 import os
 import random
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, dataclass, fields, replace
+from dataclasses import FrozenInstanceError, fields, replace
 from typing import Any
 
 import pytest
@@ -21,7 +21,8 @@ from genai_processor.ledger import Bounds, Claim, Entry, MemoryLedger, Outcome, 
 from genai_processor.ledger.entries import new_entry
 from genai_processor.ledger.ids import random_id
 from genai_processor.ledger.index import Index
-from genai_processor.ledger.noted import entry_of, sighting_from
+from genai_processor.ledger.noted import entry_of
+from genai_processor.ledger.requests import Returned
 
 empty_or = {name: st.one_of(st.just(""), calls[name]) for name in ("call_id", "digest", "turn")}
 sightings = st.builds(
@@ -37,20 +38,16 @@ sightings = st.builds(
 )
 
 
-@dataclass(frozen=True)
-class Returned:
-    """A call that came back, in the words of whoever saw it."""
-
-    scope: str
-    tool: str
-    call_id: str | None
-    effect: str = "non_idempotent"
-    reason: str = "succeeded"
-    trace_id: str = "ab"
-    span_id: str = "cd"
-
-
-returned = st.builds(Returned, scope=calls["scope"], tool=calls["tool"], call_id=empty_or["call_id"])
+returned = st.builds(
+    Returned,
+    scope=calls["scope"] | st.just(" "),
+    tool=calls["tool"] | st.just(""),
+    call_id=empty_or["call_id"],
+    effect=st.just("idempotent"),
+    reason=st.just("succeeded"),
+    trace_id=st.sampled_from([0, 0xAB]),
+    span_id=st.sampled_from([0, 0xCD]),
+)
 
 
 class EagerLedger(MemoryLedger):
@@ -100,9 +97,9 @@ class LazyAgainstEager(RuleBasedStateMachine):
         assert self.lazy.note(seen) == (None if entry is None else entry.entry_id)
 
     @rule(call=returned)
-    def tell(self, call: Returned) -> None:
-        self.eager.record(sighting_from(call))
-        self.lazy.tell(call)
+    def record_return(self, call: Returned) -> None:
+        self.eager.record(call.sighting())
+        self.lazy.record_return(call)
 
     @rule(seen=sightings)
     def record(self, seen: Sighting) -> None:
@@ -174,13 +171,12 @@ def test_many_calls_of_one_action_are_held_so_too(ledger: MemoryLedger) -> None:
     assert [entry.entry_id for entry in ledger.by_action("s", "refund", "d")] == ["e1", "e2", "e3"]
 
 
-def test_a_call_that_was_told_is_not_copied_and_shown_as_an_entry(ledger: MemoryLedger) -> None:
-    call = Returned("s", "refund", "a1b2")
-    ledger.tell(call)
-    assert ledger._shelf._known["e1"][3] is call  # type: ignore[index]
+def test_a_call_that_came_back_is_shown_as_an_entry(ledger: MemoryLedger) -> None:
+    ledger.record_return(Returned("s", "refund", "a1b2", "idempotent", "succeeded", 0xAB, 0xCD))
+    assert not isinstance(ledger._shelf._known["e1"], Entry)
     assert ledger.by_call("s", "a1b2") == (entry := ledger.get("e1"),)
     assert entry is not None
-    assert (entry.state, entry.reason, entry.span_id, entry.digest) == (State.COMPLETED, "succeeded", "cd", None)
+    assert (entry.state, entry.reason, entry.span_id, entry.digest) == (State.COMPLETED, "succeeded", f"{0xCD:016x}", None)
 
 
 def test_to_note_is_to_record(ledger: MemoryLedger) -> None:

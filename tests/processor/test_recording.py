@@ -7,13 +7,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, get_value
 
 from genai_processor.attributes import METRIC_FAULTS
 from genai_processor.ledger import Entry, MemoryLedger, Sighting, State
+from genai_processor.ledger.requests import Returned
 from genai_processor.recording import BackgroundRecorder, DirectRecorder, recorder_for
 from genai_processor.telemetry import Faults, Totals
 
@@ -57,20 +58,11 @@ def test_the_ledger_in_memory_is_told_at_once(totals: Totals) -> None:
     assert recorder.flush(0)
 
 
-class Returned(NamedTuple):
-    """A call that came back."""
-
-    scope: str = "s"
-    tool: str = "refund"
-    call_id: str = "toolu_7"
-    effect: str = "idempotent"
-    reason: str = "succeeded"
-    trace_id: str = "ab"
-    span_id: str = "cd"
+RETURNED = Returned("s", "refund", "toolu_7", "idempotent", "succeeded", 0xAB, 0xCD)
 
 
 class Broken(MemoryLedger):
-    def tell(self, call: object) -> None:
+    def record_return(self, returned: object) -> None:
         raise OSError("away")
 
 
@@ -90,16 +82,21 @@ class Audited(MemoryLedger):
 def test_a_call_that_came_back_is_recorded_by_every_kind_of_ledger(make: Callable[[], Any], totals: Totals) -> None:
     ledger = make()
     recorder = recorder_for(ledger, Faults(totals))
-    recorder.told(Returned())
+    recorder.record_return(RETURNED)
     assert recorder.flush(10)
     (entry,) = (ledger.inner if isinstance(ledger, Remote) else ledger).by_call("s", "toolu_7")
-    assert (entry.state, entry.effect, entry.trace_id, entry.span_id) == (State.COMPLETED, "idempotent", "ab", "cd")
+    assert (entry.state, entry.effect, entry.trace_id, entry.span_id) == (
+        State.COMPLETED,
+        "idempotent",
+        f"{0xAB:032x}",
+        f"{0xCD:016x}",
+    )
     if isinstance(ledger, Audited):
         assert [seen.call_id for seen in ledger.seen] == ["toolu_7"]
 
 
 def test_a_ledger_that_cannot_be_told_is_a_fault(totals: Totals) -> None:
-    recorder_for(Broken(), Faults(totals)).told(Returned())
+    recorder_for(Broken(), Faults(totals)).record_return(RETURNED)
     assert sum(totals.read(METRIC_FAULTS).values()) == 1
 
 
@@ -192,6 +189,7 @@ def test_what_waits_when_the_interpreter_exits_is_recorded() -> None:
     script = """
 import time
 from genai_processor.ledger import Sighting, State
+from genai_processor.ledger.requests import Returned
 from genai_processor.recording import BackgroundRecorder
 from genai_processor.telemetry import Faults, Totals
 
