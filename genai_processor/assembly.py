@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from genai_processor.attributes import GENAI_RETRY_VERDICT
 from genai_processor.errors import LedgerError
 from genai_processor.ledger import MemoryLedger, open_ledger
 from genai_processor.retry.policy import Policy
@@ -42,7 +43,10 @@ def make_stamper(
     settings = Settings.from_environ() if settings is None else settings
     limits = Limits(max_calls=settings.max_calls, max_bytes=settings.max_bytes, max_age=settings.max_age)
     judge = Witness(
-        policy=policy_of(settings) if policy is None else policy, limits=limits, length_limit=settings.length_limit
+        policy=policy_of(settings) if policy is None else policy,
+        limits=limits,
+        length_limit=settings.length_limit,
+        judged=GENAI_RETRY_VERDICT,
     )
     return Stamper(
         judge,

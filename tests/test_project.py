@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -83,3 +84,25 @@ def test_importing_it_is_light(statement: str) -> None:
     code = f"{statement}; import sys; print(*[name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.split() == []
+
+
+ARROWS = {
+    "spans": {"errors"},
+    "ledger": {"spans.values", "errors", "forks"},
+    "retry": {"spans", "errors", "forks"},
+    "guard": {"retry", "errors", "forks"},
+    "cli": {"retry", "ledger", "spans", "errors", "settings"},
+}
+"""What the modules of each package may import of this one, beside their own package."""
+
+
+@pytest.mark.parametrize("package", ARROWS)
+def test_imports_run_one_way(package: str) -> None:
+    allowed = {f"genai_processor.{name}" for name in (package, *ARROWS[package])}
+    for path in sorted((ROOT / "genai_processor" / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [node.module] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            for name in names:
+                if name is not None and name.split(".")[0] == "genai_processor":
+                    assert any(f"{name}.".startswith(f"{one}.") for one in allowed), f"{path}:{node.lineno} imports {name}"

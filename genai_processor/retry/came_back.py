@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from genai_processor.retry.execution import Execution
 from genai_processor.retry.joins import Turns
@@ -33,7 +33,7 @@ class Rendered(str):
 class CameBack(Execution):
     """The execution of a call that came back live. Neither its arguments nor its turn is looked into before it matters.
 
-    One that repeats no other is also all that is said of its span: there is no more to a verdict on it.
+    One that was compared with no other is also all that there is to say of its span.
 
     Args:
         trace_number: Its trace; 0 if it has none.
@@ -51,8 +51,6 @@ class CameBack(Execution):
     """
 
     __slots__ = ("_limit", "_traces", "effect", "scope", "span_number", "trace", "trace_number")
-
-    reason: ClassVar[str] = _SUCCEEDED.value
 
     def __init__(
         self,

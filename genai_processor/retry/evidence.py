@@ -107,15 +107,18 @@ class Evidence:
         context, parent, below = span._context, span._parent, self._below
         own = context[1] if context is not None else 0
         flags = below.pop(own, 0)
-        if not (self._tools or self._sizes or self.watched):  # no tool span is open, nor has one ended below an open span
+        if not (self._tools or self._sizes or self.watched):
+            # No tool span is open, nor has one ended below an open span: what follows below, for that case only, because
+            # that is how nearly every span of an application ends.
             if parent is None or parent[2]:
                 return ()
             if own_flags < 0:
                 own_flags = _OUTSIDE if span._kind._value_ in _OUTWARD else _OTHER
             flags |= own_flags
-            known = below.setdefault(parent[1], flags)
-            if known | flags != known or len(below) > MAX_OPEN:
-                self._add(parent[1], flags, span)
+            if flags:
+                known = below.setdefault(parent[1], flags)
+                if known | flags != known or len(below) > MAX_OPEN:
+                    self._add(parent[1], flags, span)
             return ()
         tools = self._tools.pop(own, None) if self._tools else None
         size = self._shed(own) if self._sizes else 0
@@ -139,12 +142,17 @@ class Evidence:
             crossed = [Nested(tool, True) for tool, _ in tools] if crosses else tools
             held = self._tools.setdefault(above, [])
             held.extend(crossed)
-            excess = held[:-_MAX_NESTED]
-            if excess:
-                del held[: len(excess)]
-                self._add(above, _NESTED, span)
-                return sum(nested.node.size for nested in excess)
+            if len(held) > _MAX_NESTED:
+                return self._shorten(held, above, span)
         return 0
+
+    def _shorten(self, held: list[Nested], above: int, span: Any) -> int:
+        """Let go of the oldest nested calls of a span beyond the bound; returns their size."""
+        with self._lock:
+            excess = held[:-_MAX_NESTED]
+            del held[: len(excess)]
+            self._add(above, _NESTED, span)
+        return sum(nested.node.size for nested in excess)
 
     def _shed(self, own: int) -> int:
         """Count out what the nested calls of a span held."""
@@ -246,8 +254,7 @@ class Evidence:
             above.append(Nested(node, False))
             size = node.size
             if len(above) > _MAX_NESTED:
-                size -= above.pop(0).node.size
-                self._add(parent[1], _NESTED, span)
+                size -= self._shorten(above, parent[1], span)
             if len(self._tools) > MAX_OPEN // 20:
                 self._drop(span)
             self._load(parent[1], size, span)

@@ -80,7 +80,9 @@ def glance(span: Any, attributes: Any, values: Mapping[str, Any]) -> Glance | No
         return None
     scope = span._instrumentation_scope
     key = (scope.name if scope is not None else "", tuple(values))
-    layout = _layouts[key] if key in _layouts else _remembered(key)
+    layout = _layouts.get(key, _UNSEEN)
+    if layout is _UNSEEN:
+        layout = _remembered(key)
     if layout is None:
         return None
     get = values.get
@@ -99,14 +101,17 @@ def glance(span: Any, attributes: Any, values: Mapping[str, Any]) -> Glance | No
     return tool, call_id, conversation, arguments, layout.may_be_cached and from_cache(values)
 
 
+_UNSEEN: Final = _Layout(needs_result=True, may_be_cached=True, other_conversation=True)
 _Key: TypeAlias = tuple[str, tuple[str, ...]]
 _layouts: Final[dict[_Key, _Layout | None]] = {}
 
 
 def _remembered(key: _Key) -> _Layout | None:
-    """Work a layout out, and remember it, if it is not one of so many or so large that they are nobody's usual ones."""
+    """Work a layout out, and remember it. Where every span has names of its own, that is for nothing, and bounded."""
     found = _layout(*key)
-    if len(_layouts) < _MAX_LAYOUTS and len(key[0]) + sum(map(len, key[1])) < _MAX_LAYOUT_SIZE:
+    if len(key[0]) + sum(map(len, key[1])) < _MAX_LAYOUT_SIZE:
+        if len(_layouts) >= _MAX_LAYOUTS:
+            _layouts.clear()
         _layouts[key] = found
     return found
 

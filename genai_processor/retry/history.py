@@ -245,8 +245,6 @@ class History:
         name, scope = self._scopes.popitem(last=False)
         if isinstance(scope, Scope):
             self._weight -= scope.weight
-        elif scope.trace_id == name:
-            return  # one call in a trace without a conversation: no other trace can ask for it
         if self._evicted is not None:
             self._evicted.add(name)
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import threading
-from functools import lru_cache
 from typing import Any, Final
 
 from genai_processor.forks import guard_with_lock
@@ -45,7 +44,6 @@ class LiveCalls:
     def __init__(self, policy: Policy, limits: Limits, length_limit: int, traces: OpenTraces) -> None:
         guard_with_lock(self)
         self._policy = policy
-        self._effect = lru_cache(maxsize=1024)(policy.effect)
         self._length_limit = length_limit
         self._traces = traces
         # A scope that was forgotten and comes back makes its ids unstable, which matters for idempotent tools only.
@@ -56,15 +54,14 @@ class LiveCalls:
     # -- calls that came back --------------------------------------------------------------------------------------
 
     def glanced(self, seen: Glance, span: Any, attributes: Any) -> CameBack | Judgement:
-        """Judge a call that a glance has shown to have come back; of one that repeats no other, that is all there is."""
+        """Judge a call that a glance has shown to have come back; one that is compared with no other is returned itself."""
         trace_id = span._context[0]
         trace = self._traces.get(trace_id)
         tool, call_id, scope, arguments, cached = seen
         if trace is not None:
-            if trace.well is None or tool not in trace.well:
-                trace.came_back(tool)
+            trace.came_back(tool)
             scope = scope or trace.conversation
-        effect = self._effect(tool)
+        effect = self._policy.effect(tool)
         call = CameBack(
             trace_id,
             span._context[1],
@@ -80,10 +77,10 @@ class LiveCalls:
             getattr(attributes, "max_value_len", None) or self._length_limit,
         )
         alone = cached or effect is _READ_ONLY or self._history.is_first(call.scope, call)
+        judgement = call if alone else self._compared(call, span._name, ())
         if arguments.__class__ is str and len(arguments) > _LARGE:
-            with self._lock:
-                self._held.add(call)
-        return call if alone else self._compared(call, span._name, ())
+            self._hold(call)
+        return judgement
 
     def well(self, node: Node, readable: Any, trace: OpenTrace | None) -> Judgement:
         """Judge a call all of whose views came back, after a full reading."""
@@ -112,12 +109,18 @@ class LiveCalls:
         alone = no_effect or execution.effect is _READ_ONLY
         if not alone and not views:
             alone = self._history.is_first(execution.scope, execution)
-        if execution.held > _LARGE:
-            with self._lock:
-                self._held.add(execution)
         if alone:
-            return judgement_of(execution, call.span.name)._replace(views=views)
-        return self._compared(execution, call.span.name, views)
+            judgement = judgement_of(execution, call.span.name)._replace(views=views)
+        else:
+            judgement = self._compared(execution, call.span.name, views)
+        self._hold(execution)
+        return judgement
+
+    def _hold(self, call: CameBack) -> None:
+        """Count what a call still refers to: of one that was compared, its digest is enough."""
+        if call.held > _LARGE:
+            with self._lock:
+                self._held.add(call)
 
     def _compared(self, call: CameBack, name: str, views: tuple[int, ...]) -> Judgement:
         """The judgement of a call that may repeat another."""

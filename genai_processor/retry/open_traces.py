@@ -16,7 +16,7 @@ from genai_processor.retry.seen import SeenNames
 from genai_processor.spans.live import from_readable
 
 _MAX_TURNS: Final = 64
-MAX_TRACES: Final = 10_000
+_MAX_TRACES: Final = 10_000
 _MAX_CLOSED: Final = 20_000
 _MAX_WELL: Final = 1_000
 _ALSO_LARGE: Final = frozenset(
@@ -88,8 +88,8 @@ class OpenTraces:
         self._clock = clock
         self._traces: OrderedDict[int, OpenTrace] = OrderedDict()
         self._size = 0
-        self.begun: dict[int, None] = {}
-        """Traces whose root is open in this process. Whoever sees one begin adds it, and keeps to `MAX_TRACES`."""
+        self._begun: dict[int, None] = {}
+        """Traces whose root is open in this process."""
         self._entered: dict[int, int] = {}
         """Traces that came in, with how many spans that came in are open."""
         self._closed: set[int] = set()
@@ -152,21 +152,24 @@ class OpenTraces:
             nodes.append(node)
         return nodes
 
-    def forget_begun(self) -> None:
-        """Come back within the bound on `begun`: of a root that never ends, nobody says so."""
-        with contextlib.suppress(KeyError, StopIteration, RuntimeError):  # another thread was faster
-            del self.begun[next(iter(self.begun))]
+    def begin(self, trace_id: int) -> None:
+        """Note that a trace has begun in this process."""
+        begun = self._begun
+        begun[trace_id] = None
+        if len(begun) > _MAX_TRACES:  # of a root that never ends, nobody says so
+            with contextlib.suppress(KeyError, StopIteration, RuntimeError):  # another thread was faster
+                del begun[next(iter(begun))]
 
     def enter(self, trace_id: int) -> None:
         """Note that a trace has come in, perhaps once more, from another process or through a carrier."""
         with self._lock:
             self._entered[trace_id] = self._entered.get(trace_id, 0) + 1
-            if len(self._entered) > MAX_TRACES:
+            if len(self._entered) > _MAX_TRACES:
                 del self._entered[next(iter(self._entered))]
 
     def end(self, trace_id: int) -> None:
         """Close a trace whose root has ended, unless another part of it, which came in, is running here."""
-        self.begun.pop(trace_id, None)
+        self._begun.pop(trace_id, None)
         if trace_id in self._traces and trace_id not in self._entered:  # of most traces nothing was kept
             self._close(trace_id)
 
@@ -179,7 +182,7 @@ class OpenTraces:
             if running > 0:
                 self._entered[trace_id] = running
                 return
-        if trace_id not in self.begun:
+        if trace_id not in self._begun:
             self._close(trace_id)
 
     def _close(self, trace_id: int) -> None:
@@ -208,7 +211,7 @@ class OpenTraces:
             oldest = self._oldest(new)
             if oldest is not None:
                 too_old = now - oldest[1].opened > self._limits.max_age
-                if too_old or len(self._traces) > MAX_TRACES:
+                if too_old or len(self._traces) > _MAX_TRACES:
                     self._forget(oldest[0])
             return trace
 

@@ -7,9 +7,11 @@ import fnmatch
 import functools
 import re
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Final
 
 from genai_processor.retry.verdict import Effect
+
+_NON_IDEMPOTENT: Final = Effect.NON_IDEMPOTENT
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,11 @@ class Policy:
 
     def effect(self, tool: str | None) -> Effect:
         """The declared effect of a tool; `NON_IDEMPOTENT` for whatever is not declared or has no name."""
-        if tool is None:
-            return Effect.NON_IDEMPOTENT
+        if tool is None or not (self.read_only or self.idempotent):
+            return _NON_IDEMPOTENT
         if _matches(self.read_only, tool):
             return Effect.READ_ONLY
-        return Effect.IDEMPOTENT if _matches(self.idempotent, tool) else Effect.NON_IDEMPOTENT
+        return Effect.IDEMPOTENT if _matches(self.idempotent, tool) else _NON_IDEMPOTENT
 
     def exists(self, tool: str) -> bool | None:
         """Whether a tool exists; None where nothing was declared."""

@@ -14,7 +14,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from genai_processor.attributes import GENAI_RETRY_VERDICT
 from genai_processor.forks import guard_with_lock
 from genai_processor.retry.around import NOTHING_AROUND, Around, Surroundings
 from genai_processor.retry.came_back import CameBack
@@ -24,7 +23,7 @@ from genai_processor.retry.holding import ServedCalls
 from genai_processor.retry.judgement import Judgement, belied, judgement_of, may_be_belied
 from genai_processor.retry.live_calls import LiveCalls
 from genai_processor.retry.nodes import Below, Node, is_transport
-from genai_processor.retry.open_traces import DEFAULT_LIMITS, MAX_TRACES, Limits, OpenTrace, OpenTraces
+from genai_processor.retry.open_traces import DEFAULT_LIMITS, Limits, OpenTrace, OpenTraces
 from genai_processor.retry.policy import Policy, same_tool
 from genai_processor.retry.raised import ended_calls
 from genai_processor.retry.recent import RecentRuns
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["Judgement", "Limits", "Witness"]
 
 _NO_VALUES: Final[Mapping[str, Any]] = {}
-_VERDICT: Final = GENAI_RETRY_VERDICT
-_MARKERS: Final = MARKER_KEYS | {_VERDICT}
 _MAX_UNDECIDED: Final = 1_000
 _INFERENCES: Final = frozenset({"chat", "generate_content", "text_completion"})
 _BELOW: Final = {
@@ -63,6 +60,7 @@ class Witness:
         length_limit: The SDK's attribute value length limit where a span does not carry its own, or None.
         clock: Monotonic seconds.
         recent: Where `is_safe_to_retry` looks; the process' own if not given.
+        judged: The attribute of a span that somebody has judged already; "" if there is none.
     """
 
     _lock: threading.RLock
@@ -75,12 +73,14 @@ class Witness:
         length_limit: int | None = None,
         clock: Callable[[], float] = time.monotonic,
         recent: RecentRuns | None = None,
+        judged: str = "",
     ) -> None:
+        self._judged_already = judged
+        self._markers = MARKER_KEYS | {judged}
         self._policy = policy
         guard_with_lock(self)
         self._evidence = Evidence()
         self._traces = OpenTraces(limits, clock)
-        self._begun = self._traces.begun
         self._calls = LiveCalls(policy, limits, length_limit or 0, self._traces)
         self._served = ServedCalls()
         self._recent = recent if recent is not None else RecentRuns.of_process()
@@ -93,7 +93,7 @@ class Witness:
         attributes: Any = span._attributes
         values: Mapping[str, Any] = getattr(attributes, "_dict", _NO_VALUES)
         tool = span._name[:13] == "execute_tool "
-        if not _MARKERS.isdisjoint(values) and not tool:
+        if not MARKER_KEYS.isdisjoint(values) and not tool:
             operation = values.get("gen_ai.operation.name")
             tool = operation == "execute_tool" or (operation is None and begins_tool_span(values))
             if not tool and ("gen_ai.conversation.id" in values or "session.id" in values) and span._context is not None:
@@ -108,10 +108,7 @@ class Witness:
         parent = span._parent
         if parent is None:
             if span._context is not None:
-                begun = self._begun
-                begun[span._context[0]] = None
-                if len(begun) > MAX_TRACES:
-                    self._traces.forget_begun()
+                self._traces.begin(span._context[0])
             return
         if self._undecided:
             before = self._undecided.get(parent[1])
@@ -125,12 +122,13 @@ class Witness:
         """Judge an ended span.
 
         Returns:
-            The judgement of the call that the span shows; with `late`, of a call that ended before. None if the span
-            shows no call and changes none, or carries a verdict already.
+            The judgement of the call that the span shows; with `late`, of a call that ended before. The call itself, if it
+            came back and was compared with no other: then there is no more to say. None if the span shows no call and
+            changes none, or carries a verdict already.
         """
         attributes: Any = span._attributes
         values: Mapping[str, Any] = getattr(attributes, "_dict", attributes) or {}
-        if _MARKERS.isdisjoint(values) and not getattr(attributes, "dropped", 0):
+        if self._markers.isdisjoint(values) and not getattr(attributes, "dropped", 0):
             evidence = self._evidence
             late = evidence.ended(span)
             if evidence.open_tools:
@@ -144,7 +142,7 @@ class Witness:
             elif parent[2]:
                 self._close(span)
             return None
-        if _VERDICT in values:
+        if self._judged_already in values:
             self._passed_over(span)
             return None
         operation = values.get("gen_ai.operation.name")

@@ -11,14 +11,17 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from opentelemetry.sdk._logs import LoggerProvider, LogRecordProcessor
+from opentelemetry.trace import INVALID_SPAN_CONTEXT
 
 from genai_processor.forks import call_in_child, guard_with_lock
 from genai_processor.ledger import MemoryLedger
 from genai_processor.processor import GenAISpanProcessor
 from genai_processor.recording import BackgroundRecorder
-from genai_processor.telemetry import Faults, Totals
+from genai_processor.telemetry import EMITTING, Events, Faults, Totals
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
@@ -159,3 +162,29 @@ def test_locks_that_nest_in_either_order_and_objects_made_meanwhile_do_not_stop_
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_child_is_inside_no_event_of_another_thread() -> None:
+    """Whoever gets that thread's number in the child would have none of its spans judged."""
+    begun, over = threading.Event(), threading.Event()
+
+    class Slow(LogRecordProcessor):
+        def on_emit(self, log_record: Any) -> None:
+            begun.set()
+            over.wait(10)
+
+        def shutdown(self) -> None: ...
+
+        def force_flush(self, timeout_millis: int = 30000) -> bool:
+            return True
+
+    loggers = LoggerProvider(shutdown_on_exit=False)
+    loggers.add_log_record_processor(Slow())
+    emitting = threading.Thread(target=lambda: Events(loggers).quarantined(INVALID_SPAN_CONTEXT, {}, 1))
+    emitting.start()
+    assert begun.wait(10)
+    assert len(EMITTING) == 1
+    assert exit_code_of_child(lambda: not EMITTING) == 0
+    over.set()
+    emitting.join()
+    assert not EMITTING

@@ -144,6 +144,18 @@ def test_classes_that_keep_fields_elsewhere(crowded: ReadableSpan) -> None:
     assert tagged_copy(object(), TAGS) is None  # type: ignore[arg-type]
 
 
+def test_a_class_that_lets_nobody_set_what_it_does_not_know(crowded: ReadableSpan) -> None:
+    class Strict(ReadableSpan):
+        def __setattr__(self, name: str, value: Any) -> None:
+            if not name.startswith("_") or name == "__dict__":
+                raise AttributeError(name)
+            super().__setattr__(name, value)
+
+    copied = tagged_copy(Strict("strict", attributes={"a": 1}), TAGS)
+    assert copied is not None
+    assert dict(copied.attributes or {}) == {"a": 1, **TAGS}
+
+
 def test_a_subclass_stays_one(crowded: ReadableSpan) -> None:
     class Extended(ReadableSpan):
         def __init__(self, colour: str) -> None:

@@ -71,7 +71,7 @@ def test_a_trace_that_goes_on_after_its_root_has_lost_its_turns(run: AgentRun) -
 @pytest.mark.parametrize("why", ["count", "age", "bytes"])
 def test_an_open_trace_that_was_dropped_and_goes_on_is_partial(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(open_traces, "MAX_TRACES", 5)
+    monkeypatch.setattr(open_traces, "_MAX_TRACES", 5)
     limits = Limits(max_bytes=10_000 if why == "bytes" else 10**9, max_age=60)
     traces = OpenTraces(limits, lambda: now[0])
     run = AgentRun()
