@@ -7,11 +7,9 @@ a scan of the recorded trace may be stricter. Nothing is parsed before a failed 
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from genai_processor.forks import guard_with_lock
@@ -20,15 +18,17 @@ from genai_processor.retry.came_back import CameBack
 from genai_processor.retry.evidence import MAX_OPEN, Evidence, begins_tool_span
 from genai_processor.retry.glance import glance
 from genai_processor.retry.holding import ServedCalls
-from genai_processor.retry.judgement import Judgement, belied, judgement_of, may_be_belied
+from genai_processor.retry.judgement import Judgement, judgement_of, may_be_belied
 from genai_processor.retry.live_calls import LiveCalls
 from genai_processor.retry.nodes import Below, Node, is_transport
+from genai_processor.retry.open_calls import OpenCalls
 from genai_processor.retry.open_traces import DEFAULT_LIMITS, Limits, OpenTrace, OpenTraces
-from genai_processor.retry.policy import Policy, same_tool
+from genai_processor.retry.policy import Policy
 from genai_processor.retry.raised import ended_calls
 from genai_processor.retry.recent import RecentRuns
 from genai_processor.retry.trace import adopt
-from genai_processor.retry.verdict import CallFacts, Effect, Execution, classify
+from genai_processor.retry.undecided import Undecided
+from genai_processor.retry.verdict import CallFacts, Execution, classify
 from genai_processor.spans.live import from_readable
 from genai_processor.spans.read import MARKER_KEYS
 from genai_processor.spans.records import Operation, View
@@ -41,14 +41,12 @@ if TYPE_CHECKING:
 __all__ = ["Judgement", "Limits", "Witness"]
 
 _NO_VALUES: Final[Mapping[str, Any]] = {}
-_MAX_UNDECIDED: Final = 1_000
 _INFERENCES: Final = frozenset({"chat", "generate_content", "text_completion"})
 _BELOW: Final = {
     Operation.INFERENCE: Below.MODEL,
     Operation.AGENT: Below.MODEL,
 }
 _MODEL: Final = Below.MODEL
-_READ_ONLY: Final = Effect.READ_ONLY
 
 
 class Witness:
@@ -84,9 +82,11 @@ class Witness:
         self._calls = LiveCalls(policy, limits, length_limit or 0, self._traces)
         self._served = ServedCalls()
         self._recent = recent if recent is not None else RecentRuns.of_process()
-        self._undecided: OrderedDict[int, Judgement] = OrderedDict()
         self._around = Surroundings()
-        self._recent.watch(self._open_calls)
+        self._late = Undecided(self._evidence, self._recent)
+        self._undecided = self._late.by_span
+        self._open = OpenCalls(self._evidence, self._around, self._recent, policy)
+        self._recent.watch(self._open.running)
 
     def on_start(self, span: SDKSpan, parent_context: Context | None = None) -> None:
         """Note what begins below an open tool span: what is still open when the tool ends proves that its body ran."""
@@ -104,17 +104,14 @@ class Witness:
             if tool:
                 self._around.began(span, parent_context)
                 if len(evidence.open_tools) > MAX_OPEN:
-                    self._give_up_oldest()
+                    self._open.give_up_oldest()
         parent = span._parent
         if parent is None:
             if span._context is not None:
                 self._traces.begin(span._context[0])
             return
         if self._undecided:
-            before = self._undecided.get(parent[1])
-            if before is not None:  # that its span says so has to wait for this one's end
-                evidence.tell(parent[1], span)
-                self._recent.revise(before.trace_id, before.span_id, belied(before).verdict)
+            self._late.begun_below(parent[1], span)
         if parent[2] and span._context is not None:
             self._traces.enter(span._context[0])
 
@@ -132,7 +129,7 @@ class Witness:
             evidence = self._evidence
             late = evidence.ended(span)
             if evidence.open_tools:
-                self._no_longer_open(span)
+                self._open.ended(span)
             parent = span._parent
             if self._undecided:
                 return self._passed(span, late)
@@ -151,26 +148,26 @@ class Witness:
             seen = self._glance(span, attributes, values) if around is NOTHING_AROUND or around.harmless else None
             judgement = seen or self._read(span, values, around)
             if span._context is not None:
-                self._evidence.open_tools.pop(span._context[1], None)  # last, as in `_no_longer_open`
+                self._evidence.open_tools.pop(span._context[1], None)  # last, as in `OpenCalls.ended`
             return judgement
         if operation.__class__ is str and operation in _INFERENCES and "openinference.span.kind" not in values:
             evidence = self._evidence  # as `_pass_up`, written out for what there are most of
             late = evidence.ended(span, _MODEL)
             if evidence.open_tools:
-                self._no_longer_open(span)
+                self._open.ended(span)
             parent = span._parent
             if parent is not None and span._context is not None:
                 self._traces.keep(span, values)
             return self._passed(span, late) if parent is None or parent[2] or self._undecided else None
         judgement = self._read(span, values, self._around.ended(span))
-        self._no_longer_open(span)
+        self._open.ended(span)
         return judgement
 
     def _passed_over(self, span: ReadableSpan) -> None:
         """Take note of an ended span that somebody else has judged."""
         self._around.ended(span)
         self._evidence.ended(span, Below.NESTED)
-        self._no_longer_open(span)
+        self._open.ended(span)
 
     def lost(self, span: ReadableSpan) -> Judgement | None:
         """Take note of a span that `on_end` could not judge: what it showed is unknown.
@@ -183,7 +180,7 @@ class Witness:
         if context is None:
             return None
         self._recent.lost(context.trace_id)
-        self._no_longer_open(span)
+        self._open.ended(span)
         values = attributes or {}
         if not (begins_tool_span(values) or span.name.startswith("execute_tool ")):
             return None
@@ -192,72 +189,13 @@ class Witness:
         facts = CallFacts(tool=tool, effect=self._policy.effect(tool), evidence=("the span could not be read",))
         return Judgement(context.trace_id, context.span_id, span.name, False, classify(facts), f"{context.trace_id:032x}")
 
-    # -- what is going on meanwhile --------------------------------------------------------------------------------
-
-    def _no_longer_open(self, span: Any) -> None:
-        """Last of all: whoever asks for the run's calls meanwhile finds this one open, or its verdict."""
-        if self._evidence.open_tools and span._context is not None:
-            own = span._context[1]
-            if self._evidence.open_tools.pop(own, None) is not None:
-                self._around.forget(own)
-
-    def _give_up_oldest(self) -> None:
-        with contextlib.suppress(KeyError, StopIteration, RuntimeError):  # another thread was faster
-            tools = self._evidence.open_tools
-            dropped = tools.pop(next(iter(tools)))
-            self._around.forget(dropped._context[1])
-            self._recent.lost(dropped._context[0])
-
-    def _await_late(self, node: Node, judgement: Judgement) -> Judgement:
-        """Remember a call that a span below it may yet belie; returns it, belied if one has done so by now.
-
-        Its verdict has been noted before, so that whoever belies it from here on finds what to revise.
-        """
-        spans = (judgement.span_id, *judgement.views)
-        with self._lock:
-            for span_id in spans:
-                self._undecided[span_id] = judgement
-            excess = len(self._undecided) - _MAX_UNDECIDED
-            forgotten = [self._undecided.popitem(last=False)[1] for _ in range(excess)]
-        for one in forgotten:  # after the lock: that of the runs may be held by a thread that waits for this one
-            self._recent.lost(one.trace_id)
-        told = [self._evidence.told(span_id) for span_id in spans]
-        if not any(told):
-            return judgement
-        for view in node.views():  # for a call above, which finds the views among what is nested in it
-            view.below |= Below.OTHER
-        with self._lock:
-            for span_id in spans:
-                self._undecided.pop(span_id, None)
-        judgement = belied(judgement)._replace(late=False)
-        self._recent.revise(judgement.trace_id, judgement.span_id, judgement.verdict)
-        return judgement
-
-    def _is_alone(self, node: Node, above: tuple[int, ...]) -> bool:
-        """Whether no call of the same tool is open in the same trace, but for those that the call stands in."""
-        assert node.call is not None
-        tool, trace_id = node.call.tool, int(node.span.trace_id, 16)
-        return not any(
-            span._context.trace_id == trace_id and same_tool((span._attributes or _NO_VALUES).get("gen_ai.tool.name"), tool)
-            for span_id, span in list(self._evidence.open_tools.items())
-            if span_id not in above
-        )
-
-    def _open_calls(self) -> Iterator[tuple[int, str]]:
-        """The trace and the tool of each call that is still running and may change something."""
-        for span in list(self._evidence.open_tools.values()):
-            tool = (span._attributes or _NO_VALUES).get("gen_ai.tool.name")
-            name = tool if isinstance(tool, str) else ""
-            if self._policy.effect(name or None) is not _READ_ONLY:
-                yield span._context.trace_id, name
-
     # -- spans that are no tool call -------------------------------------------------------------------------------
 
     def _pass_up(self, span: Any, values: Mapping[str, Any], flags: int, *, keep: bool = True) -> Judgement | None:
         """Keep a span that may bear on calls, tell its parent of it. A root has nobody left to bear on."""
         late = self._evidence.ended(span, flags)
         if self._evidence.open_tools:
-            self._no_longer_open(span)
+            self._open.ended(span)
         parent = span._parent
         if keep and parent is not None and span._context is not None:
             self._traces.keep(span, values)
@@ -268,7 +206,7 @@ class Witness:
         parent = span._parent
         if parent is None or parent[2]:
             self._close(span)
-        return self._belied(late if parent is None else (*late, parent.span_id)) if self._undecided else None
+        return self._late.belie(late if parent is None else (*late, parent.span_id)) if self._undecided else None
 
     def _close(self, span: Any) -> None:
         if span._context is None:
@@ -277,22 +215,6 @@ class Witness:
             self._traces.end(span._context.trace_id)
         else:
             self._traces.leave(span._context.trace_id)
-
-    def _belied(self, above: tuple[int, ...]) -> Judgement | None:
-        """The judgements that a span belies by ending late below their calls, each with the next."""
-        found: Judgement | None = None
-        with self._lock:
-            for span_id in above:
-                before = self._undecided.pop(span_id, None)
-                if before is not None:
-                    for view in (before.span_id, *before.views):
-                        self._undecided.pop(view, None)
-                    found = belied(before)._replace(belies=found)
-        judgement = found
-        while judgement is not None:
-            self._recent.revise(judgement.trace_id, judgement.span_id, judgement.verdict)
-            judgement = judgement.belies
-        return found
 
     # -- calls that came back --------------------------------------------------------------------------------------
 
@@ -320,7 +242,7 @@ class Witness:
         if parent is None or parent[2]:
             self._close(span)
         if self._undecided and parent is not None and judgement.verdict.execution is not Execution.NOT_STARTED:
-            return judgement._replace(belies=self._belied((*late, parent.span_id)))
+            return judgement._replace(belies=self._late.belie((*late, parent.span_id)))
         return judgement
 
     # -- calls that did not ----------------------------------------------------------------------------------------
@@ -353,7 +275,7 @@ class Witness:
             adopt(node)
         if node.call.view is not View.FRAMEWORK:
             with self._lock:
-                self._served.match(node, lambda: self._is_alone(node, above))
+                self._served.match(node, lambda: self._open.is_alone(node, above))
         if _plainly_well(node):
             judgement = self._calls.well(node, readable, trace)
             self._recent.succeeded(judgement.trace_id, judgement.verdict.effect)
@@ -371,7 +293,7 @@ class Witness:
             handled = around.handled  # it ended an earlier call, and may have been raised again in this one
         self._recent.note(node, judgement.trace_id, judgement.span_id, judgement.verdict, handled)
         if may_be_belied(judgement.verdict):
-            judgement = self._await_late(node, judgement)
+            judgement = self._late.add(node, judgement)
         return self._judged(readable, judgement, late)
 
 

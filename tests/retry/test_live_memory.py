@@ -17,8 +17,7 @@ from support.spans import ARGS, ID, SCHEMA
 
 from genai_processor import GenAISpanProcessor, Policy, Settings, is_safe_to_retry
 from genai_processor.ledger import State
-from genai_processor.retry import open_traces
-from genai_processor.retry import witness as witness_module
+from genai_processor.retry import open_traces, undecided
 from genai_processor.retry.evidence import Evidence
 from genai_processor.retry.execution import Execution
 from genai_processor.retry.history import History, Scope
@@ -412,16 +411,16 @@ def test_a_span_below_two_calls_that_ended_belies_both(run: AgentRun) -> None:
     with run.tool("charge", scope="pydantic-ai", id="call_Third9Kd1", args="{}", attributes=REJECTED) as other:
         pass
     above = tuple(call.get_span_context().span_id for call in (outer, other))
-    first = witness._belied(above)
+    first = witness._late.belie(above)
     assert {first.span_id, first.belies.span_id} == set(above)
     assert first.belies.belies is None
-    assert witness._belied(above) is None
+    assert witness._late.belie(above) is None
 
 
 def test_a_call_that_awaits_late_evidence_and_is_forgotten_is_unknown(
     run: AgentRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(witness_module, "_MAX_UNDECIDED", 3)
+    monkeypatch.setattr(undecided, "_MAX_UNDECIDED", 3)
     error = ValueError("rejected")
     with run.agent(), pytest.raises(ValueError, match="rejected"), rejected(run):
         raise error
