@@ -3,9 +3,9 @@
 
     python -m benchmarks.scan [--size MB] [--memory] [--memory-size MB]
 
-The file is made of the recorded traces in tests/data, in random order, each copy with trace, span, conversation and call ids
-of its own. Nearly every span of them is a GenAI span, traces are short, and most have a failed call: real traffic has less
-to judge, so this is the worst case.
+Two files of each format. One is made of the recorded traces in tests/data, in random order, each copy with trace, span,
+conversation and call ids of its own: nearly every span of them is a GenAI span, messages are a few words long, and most
+traces have a failed call, which is the worst case. The other is what `benchmarks.service` makes up.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from benchmarks import service
 
 DATA = Path(__file__).parent.parent / "tests" / "data"
 _HEX_ID = re.compile(rb'"(?:traceId|spanId|parentSpanId)":\s*"([0-9a-f]{16,32})"')
@@ -75,11 +77,11 @@ def copies(size: int) -> Iterator[bytes]:
         yield text
 
 
-def write_json(path: Path, size: int) -> int:
+def write_json(path: Path, texts: Iterable[bytes]) -> int:
     """Write OTLP/JSON lines; how many spans they are."""
     spans = 0
     with path.open("wb") as file:
-        for text in copies(size):
+        for text in texts:
             file.write(text)
             spans += text.count(b'"traceId"')
     return spans
@@ -136,16 +138,15 @@ def least(code: str, *arguments: str | Path, idle: str, runs: int = 3) -> float:
     return min(used(code, *arguments).cpu for _ in range(runs)) - min(used(idle).cpu for _ in range(runs))
 
 
-def ratios(folder: Path, megabytes: int) -> None:
+def ratios(folder: Path, what: str, texts: Iterable[bytes]) -> None:
     """Print spans a second of `scan` and of bare parsing."""
     plain, packed = folder / "traces.jsonl", folder / "traces.pb"
-    spans = write_json(plain, megabytes * 1_000_000)
+    spans = write_json(plain, texts)
     write_protobuf(plain, packed)
     scan = ("scan", "--format", "jsonl")
     idle_scan = "import genai_processor.cli.app"
-    print(
-        f"{spans:,} spans, {plain.stat().st_size / 1e6:.0f} MB of JSON, {packed.stat().st_size / 1e6:.0f} MB of protobuf\n"
-    )
+    sizes = [path.stat().st_size / 1e6 for path in (plain, packed)]
+    print(f"\n{what}: {spans:,} spans, {sizes[0]:.0f} MB of JSON, {sizes[1]:.0f} MB of protobuf\n")
     print("| What | CPU s | spans/s | × bare |\n| --- | --- | --- | --- |")
     for name, bare, path in (("JSON", _BARE_JSON, plain), ("protobuf", _BARE_PROTOBUF, packed)):
         preload = "import orjson" if name == "JSON" else "import opentelemetry.proto.trace.v1.trace_pb2"
@@ -158,7 +159,7 @@ def ratios(folder: Path, megabytes: int) -> None:
 def memory(folder: Path, megabytes: int) -> None:
     """Print the peak memory of a scan."""
     path = folder / "large.jsonl"
-    spans = write_json(path, megabytes * 1_000_000)
+    spans = write_json(path, copies(megabytes * 1_000_000))
     peak = used(_SCAN, "scan", "--format", "jsonl", path).peak
     print(f"peak memory on {megabytes:,} MB ({spans:,} spans, every trace and conversation distinct): {peak} MB")
 
@@ -171,7 +172,8 @@ def main() -> None:
     parser.add_argument("--memory-size", type=int, default=1_000, help="megabytes of JSON for that")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        ratios(Path(folder), options.size)
+        ratios(Path(folder), "recorded traces", copies(options.size * 1_000_000))
+        ratios(Path(folder), "a service", service.lines(options.size * 1_000_000))
         if options.memory:
             memory(Path(folder), options.memory_size)
 

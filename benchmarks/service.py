@@ -6,6 +6,7 @@ Made up, unlike those of `benchmarks.scan`: conversations of some KB, as they ar
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 from collections.abc import Iterator
@@ -28,75 +29,95 @@ _DEFINITIONS = json.dumps(
         for name in _TOOLS
     ]
 )
+_FAILED = 0.04
+_RUNS_A_LINE = 10
+_SEED = 11  # so that every file is the same
+_EPOCH = 1_700_000_000_000_000_000
+_INTERNAL, _SERVER, _CLIENT = 1, 2, 3
 _STACK = '  File "/srv/app/tools.py", line 81, in create_refund\n    response.raise_for_status()\n' * 12
 
 
 class _Run:
-    """The spans of one run of the agent."""
+    """The spans of one run of the agent, each begun after its parent and ended before it."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self._trace_id = f"{chance.getrandbits(128) | 1:032x}"
-        self._now = 1_700_000_000_000_000_000 + chance.getrandbits(50)
+        self._now = _EPOCH + chance.getrandbits(50)
         self._conversation = f"conversation-{chance.getrandbits(64):016x}"
         self.spans: list[tuple[str, dict[str, Any]]] = []
-        server = self._id()
-        agent = self._id()
+        with self._span("asgi", "POST /chat", _SERVER, None, {"http.request.method": "POST", "url.path": "/chat"}) as server:
+            agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": self._conversation}
+            with self._span("agents", "invoke_agent shop", _INTERNAL, server, agent) as parent:
+                self._converse(parent)
+
+    def _converse(self, agent: str) -> None:
         history = [_message("system", _text(_SYSTEM)), _message("user", _text("My order is broken. " * 20))]
-        for _ in range(chance.randint(2, 6)):
-            self._turn(agent, history)
-        self._add("agents", "invoke_agent shop", 1, agent, server, {"gen_ai.operation.name": "invoke_agent"})
-        self._add("asgi", "POST /chat", 2, server, None, {"http.request.method": "POST", "url.path": "/chat"})
+        for _ in range(self._chance.randint(2, 6)):
+            given = {"order_id": f"o-{self._chance.randrange(10**6)}", "amount_cents": self._chance.randrange(10**5)}
+            call = {"type": "tool_call", "id": f"call_{self._chance.getrandbits(96):024x}", "arguments": given}
+            call["name"] = self._chance.choice(_TOOLS)
+            self._infer(agent, history, _message("assistant", call))
+            response = self._execute(agent, call)
+            history.append(_message("assistant", call))
+            history.append(_message("tool", {"type": "tool_call_response", "id": call["id"], "response": response}))
+        self._infer(agent, history, _message("assistant", _text("It is done. " * 30)))
 
-    def _id(self) -> str:
-        return f"{self._chance.getrandbits(64) | 1:016x}"
-
-    def _turn(self, agent: str, history: list[dict[str, Any]]) -> None:
-        tool, call_id = self._chance.choice(_TOOLS), f"call_{self._chance.getrandbits(96):024x}"
-        given = {"order_id": f"o-{self._chance.randrange(10**6)}", "amount_cents": self._chance.randrange(10**5)}
-        call = {"type": "tool_call", "id": call_id, "name": tool, "arguments": given}
-        chat = {
+    def _infer(self, agent: str, history: list[dict[str, Any]], answer: dict[str, Any]) -> None:
+        attributes = {
             "gen_ai.operation.name": "chat",
             "gen_ai.request.model": "m",
             "gen_ai.conversation.id": self._conversation,
             "gen_ai.input.messages": json.dumps(history),
-            "gen_ai.output.messages": json.dumps([_message("assistant", call)]),
+            "gen_ai.output.messages": json.dumps([answer]),
             "gen_ai.tool.definitions": _DEFINITIONS,
             "gen_ai.usage.input_tokens": 1_000 + self._chance.randrange(1_000),
             "gen_ai.usage.output_tokens": 40,
         }
-        self._add("agents", "chat m", 3, self._id(), agent, chat)
-        span = self._id()
-        for query in ("SELECT * FROM orders WHERE id = $1", "SELECT * FROM payments WHERE order_id = $1"):
-            self._add("db", "SELECT", 3, self._id(), span, {"db.system.name": "postgresql", "db.query.text": query})
-        result = json.dumps({"order": given, "lines": [{"sku": f"sku-{n}", "quantity": n} for n in range(12)]})
-        tagged = {
-            "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": tool,
-            "gen_ai.tool.call.id": call_id,
-            "gen_ai.conversation.id": self._conversation,
-            "gen_ai.tool.call.arguments": json.dumps(given),
-        }
-        if self._chance.random() < 0.04:
-            failure = {"exception.type": "httpx.HTTPStatusError", "exception.message": "502", "exception.stacktrace": _STACK}
-            more = {
-                "status": {"code": 2, "message": "502"},
-                "events": [{"name": "exception", "attributes": _pairs(failure)}],
-            }
-            self._add("agents", f"execute_tool {tool}", 1, span, agent, tagged | {"error.type": "HTTPStatusError"}, **more)
-            result = "the tool failed"
-        else:
-            self._add("agents", f"execute_tool {tool}", 1, span, agent, tagged | {"gen_ai.tool.call.result": result})
-        history.append(_message("assistant", call))
-        history.append(_message("tool", {"type": "tool_call_response", "id": call_id, "response": result}))
+        with self._span("agents", "chat m", _CLIENT, agent, attributes):
+            pass
 
-    def _add(
-        self, scope: str, name: str, kind: int, span: str, parent: str | None, attributes: dict[str, Any], **more: Any
-    ) -> None:
-        start, self._now = self._now, self._now + 1_000_000 + self._chance.randrange(10**6)
-        whole = {"traceId": self._trace_id, "spanId": span, **({"parentSpanId": parent} if parent else {}), "name": name}
-        whole |= {"kind": kind, "startTimeUnixNano": str(start), "endTimeUnixNano": str(self._now)}
-        self.spans.append((scope, whole | {"attributes": _pairs(attributes), "status": {}} | more))
+    def _execute(self, agent: str, call: dict[str, Any]) -> str:
+        attributes = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": call["name"],
+            "gen_ai.tool.call.id": call["id"],
+            "gen_ai.conversation.id": self._conversation,
+            "gen_ai.tool.call.arguments": json.dumps(call["arguments"]),
+        }
+        failed = self._chance.random() < _FAILED
+        result = json.dumps({"order": call["arguments"], "lines": [{"sku": f"sku-{n}", "quantity": n} for n in range(12)]})
+        more: dict[str, Any] = {}
+        if failed:
+            exception = {
+                "exception.type": "httpx.HTTPStatusError",
+                "exception.message": "502",
+                "exception.stacktrace": _STACK,
+            }
+            attributes["error.type"] = "HTTPStatusError"
+            more = {"status": {"code": 2}, "events": [{"name": "exception", "attributes": _pairs(exception)}]}
+        else:
+            attributes["gen_ai.tool.call.result"] = result
+        with self._span("agents", f"execute_tool {call['name']}", _INTERNAL, agent, attributes, **more) as tool:
+            for query in ("SELECT * FROM orders WHERE id = $1", "SELECT * FROM payments WHERE order_id = $1"):
+                database = {"db.system.name": "postgresql", "db.query.text": query}
+                with self._span("db", "SELECT", _CLIENT, tool, database):
+                    pass
+        return "the tool failed" if failed else result
+
+    @contextlib.contextmanager
+    def _span(
+        self, scope: str, name: str, kind: int, parent: str | None, attributes: dict[str, Any], **more: Any
+    ) -> Iterator[str]:
+        span_id, start = f"{self._chance.getrandbits(64) | 1:016x}", self._tick()
+        yield span_id
+        span = {"traceId": self._trace_id, "spanId": span_id, **({"parentSpanId": parent} if parent else {}), "name": name}
+        span |= {"kind": kind, "startTimeUnixNano": str(start), "endTimeUnixNano": str(self._tick())}
+        self.spans.append((scope, span | {"attributes": _pairs(attributes), "status": {}} | more))
+
+    def _tick(self) -> int:
+        self._now += 1_000_000 + self._chance.randrange(1_000_000)
+        return self._now
 
 
 def _text(content: str) -> dict[str, Any]:
@@ -116,12 +137,12 @@ def _pairs(attributes: dict[str, Any]) -> list[dict[str, Any]]:
 
 def lines(size: int) -> Iterator[bytes]:
     """OTLP/JSON lines, each with a batch of spans of several runs, until they are `size` bytes."""
-    chance = random.Random(11)
+    chance = random.Random(_SEED)
     resource = {"attributes": _pairs({"service.name": "shop"})}
     written = 0
     while written < size:
         scopes: dict[str, list[dict[str, Any]]] = {}
-        for _ in range(10):
+        for _ in range(_RUNS_A_LINE):
             for scope, span in _Run(chance).spans:
                 scopes.setdefault(scope, []).append(span)
         batches = [{"scope": {"name": scope}, "spans": spans} for scope, spans in scopes.items()]
