@@ -99,18 +99,18 @@ class Assessor:
         tool = call.tool()
         cut_id = id_source is _SPAN_ID and call_id is not None and self.trace.is_cut(call_id)
         facts = CallFacts(
-            tool,
-            ended,
-            proof.execution,
-            proof.rejection,
-            self.policy.effect(tool),
-            arguments.state,
-            call_id,
-            id_source,
-            cut_id
+            tool=tool,
+            ended=ended,
+            execution=proof.execution,
+            rejection=proof.rejection,
+            effect=self.policy.effect(tool),
+            arguments_state=arguments.state,
+            call_id=call_id,
+            call_id_source=id_source,
+            call_id_unstable=cut_id
             or (scope, call_id or "") in unstable_ids
             or (call_id is not None and self._means_otherwise(scope, call_id, tool, arguments)),
-            exact,
+            call_id_exact=exact,
             reached_outside=proof.outside,
             end_recorded=call.span.end_ns is not None,
             failure_marked=ended is _FAILED,
@@ -118,7 +118,16 @@ class Assessor:
         )
         joined = self.turns.join(call)
         proposed = self.turns.proposed_with(joined) if joined is not None else 1
-        return AssessedCall(call, facts, classify(facts), scope, arguments, source, joined, proposed)
+        return AssessedCall(
+            node=call,
+            facts=facts,
+            verdict=classify(facts),
+            scope=scope,
+            arguments=arguments,
+            arguments_source=source,
+            joined=joined,
+            proposed=proposed,
+        )
 
     def scope_of(self, call: Node) -> str:
         """Where the call's ids and its action are unique: conversation, session, else the trace."""

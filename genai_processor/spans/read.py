@@ -125,27 +125,21 @@ def read_tool(span: Span, dialect: Dialect) -> ToolCall:
         ended = dialect.has_end_mark(span, call_id, arguments, result)
     if span.dropped_events:
         ended = False
-    return _new_call(
-        ToolCall,
-        (
-            span,
-            dialect,
-            dialect.view(span) if dialect.view is not None else View.FRAMEWORK,
-            tool,
-            raw_tool or tool,
-            call_id,
-            arguments,
-            rendered,
-            failure,
-            error_types,
-            paused,
-            dialect.not_started(span) if failure and dialect.not_started is not None else None,
-            ended,
-        ),
+    return ToolCall(
+        span=span,
+        dialect=dialect,
+        view=dialect.view(span) if dialect.view is not None else View.FRAMEWORK,
+        tool=tool,
+        raw_tool=raw_tool or tool,
+        call_id=call_id,
+        arguments=arguments,
+        arguments_rendered=rendered,
+        failure=failure,
+        error_types=error_types,
+        paused=paused,
+        not_started=dialect.not_started(span) if failure and dialect.not_started is not None else None,
+        ended=ended,
     )
-
-
-_new_call = tuple.__new__  # half the cost of the named tuple's own
 
 
 def _first(attributes: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
