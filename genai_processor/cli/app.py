@@ -108,7 +108,7 @@ def scan(
         known_tools=known,
         length_limit=length_limit,
     )
-    # There are hardly any cycles to find, and looking for them after every few spans costs a tenth of the time.
+    # There are hardly any cycles to find, and looking for them after every few spans costs time.
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
     policy = Policy(settings.read_only_tools, settings.idempotent_tools, settings.known_tools)

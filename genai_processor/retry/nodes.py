@@ -60,7 +60,7 @@ class Nested(NamedTuple):
 class Node:
     """One span in its trace. Messages are parsed once, when somebody asks."""
 
-    # Slots, because a default on the class is many times slower to read than it is to write here.
+    # Slots, because a default on the class is slower to read than it is to write here.
     __slots__ = (
         "_consumed",
         "_offered",

@@ -10,7 +10,7 @@ from typing import Any
 from genai_processor.spans import values
 from genai_processor.spans.definitions import ToolList, tool_list
 from genai_processor.spans.dialects import DIALECTS, Dialect, dialect_of
-from genai_processor.spans.dialects.base import looks_failed, rendered_unless_json
+from genai_processor.spans.dialects.base import looks_failed, may_look_failed, rendered_unless_json
 from genai_processor.spans.messages import from_attributes, from_events, walk
 from genai_processor.spans.records import Inference, Operation, Proposal, Result, Span, StatusCode, ToolCall, View
 
@@ -162,9 +162,9 @@ def _call_id(span: Span, dialect: Dialect, tool: str | None) -> str | None:
 
 def _first_text(attributes: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
     for key in keys:
-        value = attributes.get(key)
-        if value is not None and isinstance(value, str) and value and not value.isspace():
-            return value
+        found = values.text(attributes.get(key))
+        if found is not None:
+            return found
     return None
 
 
@@ -201,7 +201,7 @@ def _failures(span: Span, dialect: Dialect, result: Any, error_types: tuple[str,
         found.extend([f"error.type={name[:120]}" for name in error_types])
     if ".cancellation." in "\n".join(span.attributes):
         found.append("cancellation recorded")
-    if result is not None and (type(result) is not str or "rror" in result):  # no text without it tells of a failure
+    if may_look_failed(result):
         failed = looks_failed(result)
         if failed is not None:
             found.append(failed)
@@ -297,12 +297,11 @@ CONVERSATION_KEYS: frozenset[str] = frozenset(key for row in DIALECTS for key in
 def conversation_of(span: Span, dialect: Dialect) -> str | None:
     """The conversation or session that a span names, or None (`mcp.session.id` is none)."""
     attributes = span.attributes
-    for key in dialect.conversations:
-        value = attributes.get(key)
-        if value is not None and isinstance(value, str) and value and not value.isspace():
-            return value
+    found = _first_text(attributes, dialect.conversations)
+    if found is not None:
+        return found
     metadata = attributes.get("metadata")
-    if metadata is not None and isinstance(metadata, str) and '"thread_id"' in metadata:
+    if isinstance(metadata, str) and '"thread_id"' in metadata:
         parsed = values.quick_loads(metadata)
         thread = parsed.get("thread_id") if isinstance(parsed, dict) else None
         return values.text(str(thread)) if thread is not None else None
