@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from genai_processor.spans.definitions import ToolList
-from genai_processor.spans.read import CONVERSATION_KEYS, consumed, operation_of, proposals, read_tool, tools_on_offer
+from genai_processor.spans.read import CONVERSATION_KEYS, operation_of, read_tool, tools_on_offer
 from genai_processor.spans.records import (
     Inference,
     Operation,
@@ -19,6 +19,7 @@ from genai_processor.spans.records import (
     ToolCall,
     View,
 )
+from genai_processor.spans.said import consumed, proposals
 
 
 class Below:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from genai_processor.retry.nodes import Node
 from genai_processor.retry.trace import Trace
