@@ -12,7 +12,8 @@ from genai_processor.retry.joins import Turns
 from genai_processor.retry.nodes import Node
 from genai_processor.retry.offers import Offers
 from genai_processor.retry.policy import Policy, same_tool
-from genai_processor.retry.proofs import NOTHING_PROVEN, Context, Proof, may_be_rejected, never_started, started, wrong_with
+from genai_processor.retry.proof_of_start import NOTHING_PROVEN, Proof, started
+from genai_processor.retry.proofs import Context, may_be_rejected, never_started, wrong_with
 from genai_processor.retry.trace import Trace
 from genai_processor.retry.verdict import (
     CallFacts,
