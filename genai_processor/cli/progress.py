@@ -14,7 +14,7 @@ _PATIENCE = 1.0
 
 
 class ScanProgress:
-    """A context manager; inside, `update` takes what `read_spans` reports.
+    """A context manager; inside, `update` takes what `read_batches` reports.
 
     Args:
         wanted: Show anything at all; a terminal on standard error is needed besides.

@@ -145,8 +145,8 @@ REFUSED = Span(
 
 
 def scanned(spans: list[Span], bounds: Bounds = BOUNDS) -> list[tuple[str, dict[str, Any]]]:
-    def read(file: str, **options: Any) -> Iterator[Span]:
-        yield from spans
+    def read(file: str, **options: Any) -> Iterator[list[Span]]:
+        yield from ([span] for span in spans)
 
     policy = Policy(idempotent=("p*",), known=())
     return list(scan_rows(["one", "two"][:1], policy, bounds=bounds, read=read))
@@ -158,7 +158,7 @@ def test_every_tool_span_is_in_exactly_one_row(spans: list[Span]) -> None:
     rows = scanned(spans)
     shown = Counter((row["trace_id"], span_id) for kind, row in rows if kind == "call" for span_id in row["span_ids"])
     expected: set[tuple[str, str]] = set()
-    for held in whole_traces([("one", span) for span in spans]):
+    for held in whole_traces([("one", spans)]):
         trace = Trace(held.spans)
         expected |= {(node.span.trace_id, node.span.span_id) for node in trace.nodes if node.call is not None}
     assert shown == Counter(expected)
