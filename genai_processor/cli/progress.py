@@ -21,7 +21,7 @@ class ScanProgress:
     """
 
     def __init__(self, *, wanted: bool) -> None:
-        self._wanted = wanted and sys.stderr.isatty()
+        self._wanted = wanted and sys.stderr is not None and sys.stderr.isatty()
         self._began = time.monotonic()
         self._bar: Progress | None = None
         self._task: TaskID | None = None
