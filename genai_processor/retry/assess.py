@@ -100,14 +100,14 @@ class Assessor:
         tool = call.tool()
         cut_id = id_source is _SPAN_ID and call_id is not None and self.trace.is_cut(call_id)
         facts = CallFacts(
-            tool=tool,
-            ended=ended,
-            execution=proof.execution,
-            rejection=proof.rejection,
-            effect=self.policy.effect(tool),
-            arguments_state=arguments.state,
-            call_id=call_id,
-            call_id_source=id_source,
+            tool,  # by position, as far as types tell the fields apart: names cost more
+            ended,
+            proof.execution,
+            proof.rejection,
+            self.policy.effect(tool),
+            arguments.state,
+            call_id,
+            id_source,
             call_id_unstable=cut_id
             or (scope, call_id or "") in unstable_ids
             or (call_id is not None and self._means_otherwise(scope, call_id, tool, arguments)),
@@ -119,16 +119,7 @@ class Assessor:
         )
         joined = self.turns.join(call)
         proposed = self.turns.proposed_with(joined) if joined is not None else 1
-        return AssessedCall(
-            node=call,
-            facts=facts,
-            verdict=classify(facts),
-            scope=scope,
-            arguments=arguments,
-            arguments_source=source,
-            joined=joined,
-            proposed=proposed,
-        )
+        return AssessedCall(call, facts, classify(facts), scope, arguments, source, joined, proposed)
 
     def scope_of(self, call: Node) -> str:
         """Where the call's ids and its action are unique: conversation, session, else the trace."""

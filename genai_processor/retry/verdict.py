@@ -175,15 +175,15 @@ def classify(call: CallFacts) -> Verdict:
     """
     verdict, reason = _decide(call)
     return Verdict(
-        verdict=verdict,
-        reason=reason,
-        evidence=call.evidence,
-        tool=call.tool,
-        call_id=call.call_id,
-        call_id_source=call.call_id_source,
-        arguments_state=call.arguments_state,
-        execution=call.execution,
-        effect=call.effect,
+        verdict,
+        reason,
+        call.evidence,
+        call.tool,
+        call.call_id,
+        call.call_id_source,
+        call.arguments_state,
+        call.execution,
+        call.effect,
     )
 
 

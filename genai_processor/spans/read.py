@@ -125,9 +125,9 @@ def read_tool(span: Span, dialect: Dialect) -> ToolCall:
     if span.dropped_events:
         ended = False
     return ToolCall(
-        span=span,
-        dialect=dialect,
-        view=dialect.view(span) if dialect.view is not None else View.FRAMEWORK,
+        span,
+        dialect,
+        dialect.view(span) if dialect.view is not None else View.FRAMEWORK,
         tool=tool,
         raw_tool=raw_tool or tool,
         call_id=call_id,
