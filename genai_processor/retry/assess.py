@@ -13,7 +13,7 @@ from genai_processor.retry.nodes import Node
 from genai_processor.retry.offers import Offers
 from genai_processor.retry.policy import Policy, same_tool
 from genai_processor.retry.proof_of_start import NOTHING_PROVEN, Proof, started
-from genai_processor.retry.proofs import Context, may_be_rejected, never_started, wrong_with
+from genai_processor.retry.proofs import Context, grounds_of, never_started, wrong_with
 from genai_processor.retry.trace import Trace
 from genai_processor.retry.verdict import (
     CallFacts,
@@ -250,10 +250,11 @@ class Assessor:
         proof = started(call, lambda nested: self._execution(_outermost(nested)), self._paused)
         if ended is _WELL or proof.evidence or proof.execution is Execution.STARTED:
             return proof
-        if not may_be_rejected(call, self.policy):
+        grounds = grounds_of(call, self.policy)
+        if not grounds:
             return proof
         arguments = self.arguments_of(call)[0]
-        return never_started(call, ended, self._context(call, arguments)) or proof
+        return never_started(call, ended, self._context(call, arguments), grounds) or proof
 
     def _paused(self, nested: Node) -> bool:
         nested = _outermost(nested)

@@ -50,30 +50,36 @@ class Ground(NamedTuple):
     failed_only: bool = True
 
 
-def may_be_rejected(call: Node, policy: Policy) -> bool:
-    """Whether any proof can apply; where none can, nothing that a proof would look at need be found out."""
-    for view in call.views():
-        record = view.call
-        if record is not None:
-            for ground in GROUNDS:
-                if ground.may_apply(record, policy):
-                    return True
-    return False
-
-
-def never_started(call: Node, ended: Ended, context: Context) -> Proof | None:
-    """Proof that the body never began, or None. Only asked where nothing below voids it."""
-    if context.trace.damaged:
-        return None
-    views = call.views()
-    records = [view.call for view in views if view.call is not None]
-    whole = (
-        ended is Ended.FAILED
-        and not context.trace.partial
-        and not any(view.span.dropped_attributes or view.span.dropped_events for view in views)
-    )
+def grounds_of(call: Node, policy: Policy) -> list[Ground]:
+    """The grounds that can apply; where there are none, nothing that a proof would look at need be found out."""
+    records = [view.call for view in call.views() if view.call is not None]
+    found = []
     for ground in GROUNDS:
-        if (whole or not ground.failed_only) and any(ground.may_apply(record, context.policy) for record in records):
+        for record in records:
+            if ground.may_apply(record, policy):
+                found.append(ground)
+                break
+    return found
+
+
+def never_started(call: Node, ended: Ended, context: Context, grounds: Iterable[Ground]) -> Proof | None:
+    """Proof that the body never began, or None. Only asked where nothing below voids it.
+
+    Args:
+        call: The call.
+        ended: How it ended.
+        context: What a proof may look at.
+        grounds: What `grounds_of` gives for it.
+    """
+    trace = context.trace
+    if trace.damaged:
+        return None
+    whole = ended is Ended.FAILED and not trace.partial
+    if whole:
+        for view in call.views():
+            whole = whole and not (view.span.dropped_attributes or view.span.dropped_events)
+    for ground in grounds:
+        if whole or not ground.failed_only:
             proof = ground.prove(call, context)
             if proof is not None:
                 return proof

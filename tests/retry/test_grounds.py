@@ -14,12 +14,11 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from support.spans import ARGS, ID, chat, failed_tool
 
-from genai_processor.retry import proofs
 from genai_processor.retry.assess import Assessor
 from genai_processor.retry.nodes import Node
 from genai_processor.retry.policy import Policy
 from genai_processor.retry.proof_of_start import Proof
-from genai_processor.retry.proofs import GROUNDS, Context, may_be_rejected, never_started
+from genai_processor.retry.proofs import GROUNDS, Context, grounds_of, never_started
 from genai_processor.retry.trace import Trace
 from genai_processor.retry.verdict import Ended
 from genai_processor.spans.dialects import DIALECTS
@@ -30,27 +29,20 @@ DATA = Path(__file__).parents[1] / "data"
 POLICIES = (Policy(), Policy(known=("create_refund", "search_*")))
 
 
-def grounds_of(spans: Iterable[Span], policy: Policy) -> Iterator[tuple[Node, Context]]:
+def calls_of(spans: Iterable[Span], policy: Policy) -> Iterator[tuple[Node, Context]]:
     """Every call of one trace, with what a proof may look at."""
     assessor = Assessor(Trace(spans), policy)
     for call in assessor.trace.calls():
         yield call, assessor._context(call, assessor.arguments_of(call)[0])
 
 
-OPEN = tuple(ground._replace(may_apply=lambda record, policy: True) for ground in GROUNDS)
-
-
 def proven(call: Node, context: Context) -> Proof | None:
     """What is proven of a call; that no gate stands before a proof is asserted on the way."""
     found = None
     for ended in Ended:
-        proof = never_started(call, ended, context)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(proofs, "GROUNDS", OPEN)
-            assert never_started(call, ended, context) == proof
-        if proof is not None:
-            assert may_be_rejected(call, context.policy), proof
-            found = proof
+        proof = never_started(call, ended, context, grounds_of(call, context.policy))
+        assert never_started(call, ended, context, GROUNDS) == proof
+        found = proof or found
     return found
 
 
@@ -62,7 +54,7 @@ def test_no_gate_hides_a_proof_on_any_recording(policy: Policy) -> None:
         for one in read_spans(path, on_error=pytest.fail):
             traces[one.trace_id].append(one)
         for spans in traces.values():
-            for call, context in grounds_of(spans, policy):
+            for call, context in calls_of(spans, policy):
                 proof = proven(call, context)
                 if proof is not None:
                     evidence.add(proof.evidence)
@@ -106,6 +98,6 @@ def test_nor_on_any_call(
     turn = chat((ID, "create_refund", args), offers={offered: SCHEMA}, scope=scope)
     call = failed_tool(id=ID, scope=scope, args=args, error=error, raised=raised, attributes=marks)
     below = [failed_tool(id=ID, scope=inner, args=args, error=error, parent=call)] if inner is not None else []
-    for found, context in grounds_of([turn, call, *below], policy):
+    for found, context in calls_of([turn, call, *below], policy):
         proof = proven(found, context)
         event(" ".join(proof.evidence) if proof is not None else "nothing proven")
