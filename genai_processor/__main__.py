@@ -15,6 +15,7 @@ def main() -> None:
         SystemExit: With the command's exit status; 2 where the `cli` extra is not installed.
     """
     try:
+        from genai_processor.cli.answer import answering
         from genai_processor.cli.app import app
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _EXTRA:
@@ -24,7 +25,8 @@ def main() -> None:
             "Install the command line with: pip install 'otel-genai-processor[cli]'\n"
         )
         sys.exit(2)
-    app(prog_name="genai-processor")
+    with answering():  # help, which no command of ours writes
+        app(prog_name="genai-processor")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from genai_processor.cli.answer import answering
 from genai_processor.cli.output import write_json, write_json_lines
 from genai_processor.cli.progress import ScanProgress
 from genai_processor.cli.scan import scan_rows
@@ -27,7 +28,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_READ, _DAMAGED, _READER_LEFT = 0, 1, 141
+_READ, _DAMAGED = 0, 1
 _PIPED_WIDTH = 120
 
 
@@ -98,7 +99,8 @@ def scan(
     GLOBS are comma-separated patterns of tool names, as in 'get_*,search'.
 
     Exit status: 0 if everything was read, 1 if some input was damaged or could not be opened (the rest is judged all the
-    same), 2 if the command line is wrong, 141 if whoever reads the answer left early. Nothing is written but the answer.
+    same), 2 if the command line is wrong, 3 if the answer cannot be written, 141 if whoever reads it left early. Nothing is
+    written but the answer.
     """
     settings = Settings.from_environ(
         os.environ,
@@ -108,12 +110,11 @@ def scan(
         known_tools=known,
         length_limit=length_limit,
     )
-    # There are hardly any cycles to find, and looking for them after every few spans costs a tenth of the time.
+    # There are hardly any cycles to find, and looking for them after every few spans costs time.
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
     policy = Policy(settings.read_only_tools, settings.idempotent_tools, settings.known_tools)
-    to_terminal = format is not Format.table and sys.stdout.isatty()
-    with ScanProgress(wanted=not to_terminal) as progress:
+    with answering(), ScanProgress(wanted=format is Format.table or not sys.stdout.isatty()) as progress:
         rows = scan_rows(
             files,
             policy,
@@ -122,17 +123,12 @@ def scan(
             max_line_bytes=max_line_bytes,
             on_progress=progress.update,
         )
-        try:
-            if format is Format.jsonl:
-                count = write_json_lines(rows, sys.stdout.buffer, eager=not all(map(os.path.isfile, files)))
-            elif format is Format.json:
-                count = write_json(rows, sys.stdout.buffer)
-            else:
-                count = Table(_console(), every_call=all_calls, before_print=progress.stop).print(rows)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more
-            raise typer.Exit(_READER_LEFT) from None
+        if format is Format.jsonl:
+            count = write_json_lines(rows, sys.stdout.buffer, eager=not all(map(os.path.isfile, files)))
+        elif format is Format.json:
+            count = write_json(rows, sys.stdout.buffer)
+        else:
+            count = Table(_console(), every_call=all_calls, before_print=progress.stop).print(rows)
     raise typer.Exit(_DAMAGED if count["error"] else _READ)
 
 
@@ -142,13 +138,22 @@ def settings(
 ) -> None:
     """Print every environment variable that is read: what it takes, what holds without it, what it does."""
     if markdown:
-        typer.echo(settings_table())
+        with answering():
+            typer.echo(settings_table())
         return
-    console = _console()
-    for row in SETTINGS:
-        console.print(row.name, style="bold", highlight=False)
-        console.print(f"{row.type}; default: {row.default}. {row.meaning}", highlight=False, markup=False)
-        console.print()
+    with answering():
+        console = _console()
+        for row in SETTINGS:
+            console.print(row.name, style="bold", highlight=False)
+            console.print(f"{row.type}; default: {row.default}. {row.meaning}", highlight=False, markup=False)
+            console.print()
+
+
+class _Console(Console):
+    """Leaves a closed pipe to `answering`, as every other fault of the output."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
 
 
 def _console() -> Console:
@@ -156,7 +161,7 @@ def _console() -> Console:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
     piped = not sys.stdout.isatty() and not os.environ.get("COLUMNS")
-    return Console(width=_PIPED_WIDTH if piped else None)
+    return _Console(width=_PIPED_WIDTH if piped else None)
 
 
 def _warn(sentence: str) -> None:

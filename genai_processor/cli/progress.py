@@ -14,14 +14,14 @@ _PATIENCE = 1.0
 
 
 class ScanProgress:
-    """A context manager; inside, `update` takes what `read_spans` reports.
+    """A context manager; inside, `update` takes what `read_batches` reports.
 
     Args:
         wanted: Show anything at all; a terminal on standard error is needed besides.
     """
 
     def __init__(self, *, wanted: bool) -> None:
-        self._wanted = wanted and sys.stderr.isatty()
+        self._wanted = wanted and sys.stderr is not None and sys.stderr.isatty()
         self._began = time.monotonic()
         self._bar: Progress | None = None
         self._task: TaskID | None = None

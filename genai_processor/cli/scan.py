@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from genai_processor.cli.report import Row, call_row, duplicate_row, late_row, unobserved_row, usage_rows
-from genai_processor.cli.traces import BOUNDS, Bounds, OpenTrace, whole_traces_of
+from genai_processor.cli.traces import BOUNDS, Bounds, OpenTrace, whole_traces
 from genai_processor.errors import TraceFileError
 from genai_processor.retry.findings import DuplicateGroup, Finding
 from genai_processor.retry.policy import Policy
 from genai_processor.retry.survey import Survey
 from genai_processor.retry.trace import Trace
-from genai_processor.spans.otlp import ReadError, read_batches, read_spans
+from genai_processor.spans.otlp import ReadError, read_batches
 from genai_processor.spans.read import is_marked
 from genai_processor.spans.records import Span
 
@@ -21,6 +21,7 @@ MAX_ERRORS = 100
 """How many errors of one file are rows; what comes after them is counted."""
 
 Kinds = Iterator[tuple[str, Row]]
+Read = Callable[..., Iterable[Sequence[Span]]]
 
 
 def scan_rows(
@@ -30,7 +31,7 @@ def scan_rows(
     separate: bool = False,
     length_limit: int | None = None,
     bounds: Bounds = BOUNDS,
-    read: Callable[..., Iterator[Span]] = read_spans,
+    read: Read = read_batches,
     **options: Any,
 ) -> Kinds:
     """Scan files.
@@ -41,7 +42,7 @@ def scan_rows(
         separate: Each file is a run of its own; else all are read as one.
         length_limit: The SDK's attribute value length limit, 0 if it had none, None if that is not known.
         bounds: How much of the input is held at once.
-        read: Reads one file, as `read_spans` does.
+        read: Reads one file, as `read_batches` does.
         **options: Passed to `read`.
 
     Yields:
@@ -65,9 +66,8 @@ class _Run:
         self._damaged = False
         self._read_bytes = 0
 
-    def rows(self, read: Callable[..., Iterator[Span]], options: dict[str, Any]) -> Kinds:
-        batches = self._batches(read_batches if read is read_spans else _one_by_one(read), options)
-        for held in whole_traces_of(batches, bounds=self._bounds, read_bytes=lambda: self._read_bytes):
+    def rows(self, read: Read, options: dict[str, Any]) -> Kinds:
+        for held in whole_traces(self._batches(read, options), bounds=self._bounds, read_bytes=lambda: self._read_bytes):
             if self._errors:
                 yield from self._error_rows()
             yield from self._judge(held)
@@ -77,9 +77,7 @@ class _Run:
         for finding in self._survey.rest():
             yield self._finding_row(finding)
 
-    def _batches(
-        self, read: Callable[..., Iterator[Sequence[Span]]], options: dict[str, Any]
-    ) -> Iterator[tuple[str, Sequence[Span]]]:
+    def _batches(self, read: Read, options: dict[str, Any]) -> Iterator[tuple[str, Sequence[Span]]]:
         for file in self._files:
             count = 0
 
@@ -124,10 +122,6 @@ class _Run:
         for error in self._errors:
             yield "error", {"file": error.file, "line": error.line, "error": error.error}
         self._errors.clear()
-
-
-def _one_by_one(read: Callable[..., Iterator[Span]]) -> Callable[..., Iterator[Sequence[Span]]]:
-    return lambda file, **options: ((span,) for span in read(file, **options))
 
 
 def _file_of(held: OpenTrace) -> Callable[[str], str]:

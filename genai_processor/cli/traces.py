@@ -65,7 +65,7 @@ BOUNDS = Bounds()
 
 
 def whole_traces(
-    spans: Iterable[tuple[str, Span]],
+    batches: Iterable[tuple[str, Sequence[Span]]],
     *,
     bounds: Bounds = BOUNDS,
     read_bytes: Callable[[], int] = int,
@@ -73,20 +73,10 @@ def whole_traces(
     """Group spans by trace; the trace that has been quiet for longest goes out first.
 
     Args:
-        spans: Spans with their files, in any order.
+        batches: The spans of one line of input (or message, or document) with their file, in any order.
         bounds: How much is held.
         read_bytes: How many bytes of input have been read so far.
     """
-    return whole_traces_of(((file, (span,)) for file, span in spans), bounds=bounds, read_bytes=read_bytes)
-
-
-def whole_traces_of(
-    batches: Iterable[tuple[str, Sequence[Span]]],
-    *,
-    bounds: Bounds = BOUNDS,
-    read_bytes: Callable[[], int] = int,
-) -> Iterator[OpenTrace]:
-    """As `whole_traces`, with the spans of one line of input at once."""
     max_traces, max_spans, max_size, max_trace_spans, max_trace_size = bounds
     held: OrderedDict[str, OpenTrace] = OrderedDict()
     gone = SeenNames()
@@ -108,7 +98,7 @@ def whole_traces_of(
                 else:
                     trace = found
                     held.move_to_end(trace_id)
-            if trace.files is file:
+            if trace.files is file:  # as `add` has it, which is called for every span of a scan otherwise
                 trace.spans.append(span)
             else:
                 trace.add(file, span)

@@ -12,7 +12,8 @@ from genai_processor.retry.joins import Turns
 from genai_processor.retry.nodes import Node
 from genai_processor.retry.offers import Offers
 from genai_processor.retry.policy import Policy, same_tool
-from genai_processor.retry.proofs import NOTHING_PROVEN, Context, Proof, may_be_rejected, never_started, started, wrong_with
+from genai_processor.retry.proof_of_start import NOTHING_PROVEN, Proof, started
+from genai_processor.retry.proofs import Context, grounds_of, never_started, wrong_with
 from genai_processor.retry.trace import Trace
 from genai_processor.retry.verdict import (
     CallFacts,
@@ -99,7 +100,7 @@ class Assessor:
         tool = call.tool()
         cut_id = id_source is _SPAN_ID and call_id is not None and self.trace.is_cut(call_id)
         facts = CallFacts(
-            tool,
+            tool,  # by position, as far as types tell the fields apart: names cost more
             ended,
             proof.execution,
             proof.rejection,
@@ -107,10 +108,10 @@ class Assessor:
             arguments.state,
             call_id,
             id_source,
-            cut_id
+            call_id_unstable=cut_id
             or (scope, call_id or "") in unstable_ids
             or (call_id is not None and self._means_otherwise(scope, call_id, tool, arguments)),
-            exact,
+            call_id_exact=exact,
             reached_outside=proof.outside,
             end_recorded=call.span.end_ns is not None,
             failure_marked=ended is _FAILED,
@@ -249,10 +250,11 @@ class Assessor:
         proof = started(call, lambda nested: self._execution(_outermost(nested)), self._paused)
         if ended is _WELL or proof.evidence or proof.execution is Execution.STARTED:
             return proof
-        if not may_be_rejected(call, self.policy):
+        grounds = grounds_of(call, self.policy)
+        if not grounds:
             return proof
         arguments = self.arguments_of(call)[0]
-        return never_started(call, ended, self._context(call, arguments)) or proof
+        return never_started(call, ended, self._context(call, arguments), grounds) or proof
 
     def _paused(self, nested: Node) -> bool:
         nested = _outermost(nested)

@@ -12,8 +12,8 @@ from genai_processor.retry.nodes import Node
 from genai_processor.retry.policy import same_tool
 from genai_processor.retry.trace import Trace
 from genai_processor.spans.arguments import fingerprint, read_arguments
-from genai_processor.spans.read import named_call
 from genai_processor.spans.records import Operation, Proposal
+from genai_processor.spans.said import named_call
 
 
 class Joined(NamedTuple):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
@@ -16,8 +16,11 @@ from genai_processor.spans.records import Proposal
 from genai_processor.spans.values import index_like
 
 _SHORT = 1_024  # characters of arguments that are kept as text; of longer ones, the digest
-_UNREAD: Final = "unread"  # no digest is this
 _MAX_MEANINGS = 8
+
+_RECORDED, _WRITTEN, _DIGEST = range(3)
+_Kept = tuple[int, str | None]
+"""What is kept of arguments: their kind, and text of that kind. No text tells by itself which kind it is."""
 
 
 class _Proposed:
@@ -27,22 +30,27 @@ class _Proposed:
         scope: Where; None if in two scopes, which tells nothing.
     """
 
-    __slots__ = ("_arguments", "_digest", "_tool", "scope")
+    __slots__ = ("_digest", "_digested", "_kind", "_text", "_tool", "scope")
 
     def __init__(self, proposal: Proposal, scope: str | None) -> None:
         self._tool = proposal.tool
-        self._arguments = _short(proposal.arguments)
-        self._digest: str | None = _UNREAD
+        self._kind, self._text = _kept(proposal.arguments)
+        self._digested = self._kind == _DIGEST
+        self._digest = self._text if self._digested else None
         self.scope = scope
 
     def same(self, other: _Proposed) -> bool:
         """Whether it is a call of the same tool with the same arguments."""
-        return self._tool == other._tool and (self._arguments == other._arguments or self.digest() == other.digest())
+        if self._tool != other._tool:
+            return False
+        return (self._kind == other._kind and self._text == other._text) or self.digest() == other.digest()
 
     def digest(self) -> str | None:
         """The digest of the arguments, computed once it is asked for; None where they are not whole."""
-        if self._digest is _UNREAD:
-            self._digest = _digest(self._arguments)
+        if not self._digested:
+            self._digested = True
+            text = self._text
+            self._digest = _of(orjson.loads(text) if self._kind == _WRITTEN and text is not None else text)
         return self._digest
 
 
@@ -101,23 +109,14 @@ def _is_plain(call_id: str) -> bool:
     return (call_id.isascii() and call_id.replace("_", "").isalnum()) or json.dumps(call_id) == f'"{call_id}"'
 
 
-def _short(arguments: Any) -> str | bytes | None:
-    """What is kept of arguments: text as recorded, an object as it would be written (bytes), of longer ones the digest."""
+def _kept(arguments: Any) -> _Kept:
+    """Text as recorded (None: withheld), an object as it would be written, of longer ones the digest."""
     if arguments is None or (isinstance(arguments, str) and len(arguments) <= _SHORT):
-        return arguments
+        return _RECORDED, arguments
     text = written(arguments)
     if text is not None and len(text) <= _SHORT:
-        return text.encode()  # which is mostly equal at once: then nobody needs a digest
-    return _DIGESTED + (_of(arguments) or "")
-
-
-_DIGESTED = "\0sha256:"
-
-
-def _digest(arguments: str | bytes | None) -> str | None:
-    if type(arguments) is str and arguments.startswith(_DIGESTED):
-        return arguments.removeprefix(_DIGESTED) or None
-    return _of(orjson.loads(arguments) if type(arguments) is bytes else arguments)
+        return _WRITTEN, text  # which is mostly equal at once: then nobody needs a digest
+    return _DIGEST, _of(arguments)
 
 
 def _of(arguments: Any) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from genai_processor.spans.definitions import ToolList
-from genai_processor.spans.read import CONVERSATION_KEYS, consumed, operation_of, proposals, read_tool, tools_on_offer
+from genai_processor.spans.read import CONVERSATION_KEYS, operation_of, read_tool, tools_on_offer
 from genai_processor.spans.records import (
     Inference,
     Operation,
@@ -19,6 +19,7 @@ from genai_processor.spans.records import (
     ToolCall,
     View,
 )
+from genai_processor.spans.said import consumed, proposals
 
 
 class Below:
@@ -60,7 +61,7 @@ class Nested(NamedTuple):
 class Node:
     """One span in its trace. Messages are parsed once, when somebody asks."""
 
-    # Slots, because a default on the class is many times slower to read than it is to write here.
+    # Slots, because a default on the class is slower to read than it is to write here.
     __slots__ = (
         "_consumed",
         "_offered",

@@ -1,82 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Positive proof that a body began, or that it never did (docs/verdict.md). Everything else is unknown."""
+"""Positive proof that a body never began (docs/verdict.md). Everything else is unknown."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from genai_processor.retry.nodes import BODY_RAN, Below, Node, body_evidence
+from genai_processor.retry.nodes import Node
 from genai_processor.retry.offers import Offers
 from genai_processor.retry.policy import Policy, same_tool
+from genai_processor.retry.proof_of_start import Proof
 from genai_processor.retry.trace import Trace
 from genai_processor.retry.verdict import Ended, Execution, Reason
 from genai_processor.spans.arguments import Arguments, ArgumentsState, Violation, violations
-from genai_processor.spans.records import View
+from genai_processor.spans.records import ToolCall, View
 from genai_processor.spans.runtimes import UNSPECIFIC, UNTYPED, Runtime
 from genai_processor.spans.values import has_marker, is_withheld
-
-
-class Proof(NamedTuple):
-    """What is proven of a call's execution.
-
-    Attributes:
-        execution: Started, not started, or unknown.
-        rejection: Why it did not start, for `NOT_STARTED`.
-        outside: Something below reached the outside.
-        evidence: What it rests on.
-    """
-
-    execution: Execution
-    rejection: Reason | None = None
-    outside: bool = False
-    evidence: tuple[str, ...] = ()
-
-
-NOTHING_PROVEN = Proof(Execution.UNKNOWN)
-
-
-def started(call: Node, execution_of: Callable[[Node], Execution], paused: Callable[[Node], bool]) -> Proof:
-    """What the spans below a call prove, over all its views.
-
-    Args:
-        call: The outermost span of the call.
-        execution_of: What is proven of a nested call.
-        paused: Whether a nested call is one that paused before anything.
-    """
-    if not call.inner and not call.below and not call.tools:
-        return NOTHING_PROVEN
-    views = call.views()
-    shown = set(map(id, views))
-    evidence: list[str] = []
-    began = outside = other = False
-    for view in views:
-        below, latest = body_evidence(view)
-        if below & Below.OUTSIDE:
-            outside = began = True
-            evidence.append("a CLIENT or PRODUCER span below it")
-        if below & Below.MODEL:
-            began = True
-            evidence.append("an inference or agent below it")
-        if below & Below.NESTED:
-            outside = began = True
-            evidence.append("a nested tool call")
-        end = view.span.end_ns
-        if below and end is not None and latest > end:
-            began = True
-            evidence.append("a span below it ended later or is open")
-        other = other or below & ~BODY_RAN != 0
-        for nested, crossed in view.tools:
-            if id(nested) in shown:
-                continue
-            other = True
-            if execution_of(nested) is not Execution.NOT_STARTED and not (not crossed and paused(nested)):
-                began = True
-                evidence.append("a nested tool call")
-                outside = outside or not paused(nested)
-    if began:
-        return Proof(Execution.STARTED, outside=outside, evidence=tuple(dict.fromkeys(evidence)))
-    return Proof(Execution.UNKNOWN, evidence=("some span below it",) if other else ())
 
 
 class Context(NamedTuple):
@@ -97,34 +36,54 @@ class Context(NamedTuple):
     exists: Callable[[str], bool]
 
 
-def may_be_rejected(call: Node, policy: Policy) -> bool:
-    """Whether any proof can apply: a framework's own mark, a runtime that rejects calls, a list of the tools that exist.
+class Ground(NamedTuple):
+    """One ground on which a call is proven never to have started.
 
-    Cheap, because for most calls the answer is no; then nothing that a proof would look at need be found out.
+    Attributes:
+        may_apply: Whether it can apply to a call with such a view. Cheap, because for most calls none can.
+        prove: The proof, or None.
+        failed_only: It needs the whole record of a call that failed.
     """
-    if policy.known:
-        return True
-    for view in call.views():
-        if view.call is None or view.call.not_started is not None:
-            return True
-        runtime = view.call.dialect.runtime
-        if runtime.rejects or runtime.unknown_tool:
-            return True
-    return False
+
+    may_apply: Callable[[ToolCall, Policy], bool]
+    prove: Callable[[Node, Context], Proof | None]
+    failed_only: bool = True
 
 
-def never_started(call: Node, ended: Ended, context: Context) -> Proof | None:
-    """Proof that the body never began, or None. Only asked where nothing below voids it."""
-    if context.trace.damaged:
+def grounds_of(call: Node, policy: Policy) -> list[Ground]:
+    """The grounds that can apply; where there are none, nothing that a proof would look at need be found out."""
+    records = [view.call for view in call.views() if view.call is not None]
+    found = []
+    for ground in GROUNDS:
+        for record in records:
+            if ground.may_apply(record, policy):
+                found.append(ground)
+                break
+    return found
+
+
+def never_started(call: Node, ended: Ended, context: Context, grounds: Iterable[Ground]) -> Proof | None:
+    """Proof that the body never began, or None. Only asked where nothing below voids it.
+
+    Args:
+        call: The call.
+        ended: How it ended.
+        context: What a proof may look at.
+        grounds: What `grounds_of` gives for it.
+    """
+    trace = context.trace
+    if trace.damaged:
         return None
-    views = call.views()
-    marked = _every_way(views, lambda view: _marked(view, context)) if any(map(_has_mark, views)) else None
-    if marked is not None or ended is not Ended.FAILED or context.trace.partial:
-        return marked
-    if any(view.span.dropped_attributes or view.span.dropped_events for view in views):
-        return None
-    rejected = _every_way(views, lambda view: _marked(view, context) or _rejected_arguments(view, call, context))
-    return rejected or _no_such_tool(call, context)
+    whole = ended is Ended.FAILED and not trace.partial
+    if whole:
+        for view in call.views():
+            whole = whole and not (view.span.dropped_attributes or view.span.dropped_events)
+    for ground in grounds:
+        if whole or not ground.failed_only:
+            proof = ground.prove(call, context)
+            if proof is not None:
+                return proof
+    return None
 
 
 def _every_way(views: list[Node], proof_of: Callable[[Node], Proof | None]) -> Proof | None:
@@ -154,8 +113,15 @@ def _same_side(view: Node, inner: Node) -> bool:
     return view.call is not None and inner.call is not None and view.call.view is inner.call.view
 
 
-def _has_mark(view: Node) -> bool:
-    return view.call is not None and view.call.not_started is not None
+# -- a framework's own mark ----------------------------------------------------------------------------------------
+
+
+def _has_mark(record: ToolCall, policy: Policy) -> bool:
+    return record.not_started is not None
+
+
+def _marked_everywhere(call: Node, context: Context) -> Proof | None:
+    return _every_way(call.views(), lambda view: _marked(view, context))
 
 
 def _marked(view: Node, context: Context) -> Proof | None:
@@ -183,11 +149,17 @@ def wrong_with(arguments: Arguments, offers: Offers) -> frozenset[Violation]:
     return frozenset.intersection(*declared) if declared else frozenset()
 
 
+def _rejects(record: ToolCall, policy: Policy) -> bool:
+    return bool(record.dialect.runtime.rejects)
+
+
+def _rejected_everywhere(call: Node, context: Context) -> Proof | None:
+    return _every_way(call.views(), lambda view: _marked(view, context) or _rejected_arguments(view, call, context))
+
+
 def _rejected_arguments(view: Node, call: Node, context: Context) -> Proof | None:
     assert view.call is not None
     runtime = view.call.dialect.runtime
-    if not runtime.rejects:
-        return None
     shown = set(view.call.error_types) or {UNTYPED}
     rejects = {kind for kind, shows in runtime.rejects.items() if shown <= shows}
     if not rejects:
@@ -244,6 +216,10 @@ def _sound(violation: Violation, call: Node, context: Context) -> bool:
 # -- a tool that does not exist ------------------------------------------------------------------------------------
 
 
+def _tells_of_no_such_tool(record: ToolCall, policy: Policy) -> bool:
+    return bool(policy.known or record.dialect.runtime.unknown_tool)
+
+
 def _no_such_tool(call: Node, context: Context) -> Proof | None:
     tool = call.call.tool if call.call is not None else None
     if tool is None:
@@ -280,3 +256,11 @@ def _would_show(view: Node) -> bool:
 
 def _suffixes(tool: str) -> Iterable[str]:
     return (tool[index + 1 :] for index, char in enumerate(tool) if not char.isalnum() and index + 1 < len(tool))
+
+
+GROUNDS: tuple[Ground, ...] = (
+    Ground(_has_mark, _marked_everywhere, failed_only=False),
+    Ground(_rejects, _rejected_everywhere),
+    Ground(_tells_of_no_such_tool, _no_such_tool),
+)
+"""Every ground, in the order in which they are tried. There is no proof beside them, so none is without its gate."""

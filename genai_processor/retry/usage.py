@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from genai_processor.retry.nodes import Node
 from genai_processor.retry.trace import Trace
@@ -75,7 +75,7 @@ def tokens(node: Node, keys: tuple[str, ...]) -> int:
     """The tokens that an inference span reports under the first of the keys, or 0."""
     attributes = node.span.attributes
     for key in keys:
-        value: Any = attributes.get(key)
-        if value is not None and isinstance(value, int) and not isinstance(value, bool):
+        value = attributes.get(key)
+        if isinstance(value, int) and not isinstance(value, bool):
             return value
     return 0

@@ -112,7 +112,7 @@ def canonical_text(text: str) -> bytes:
 
 
 def _short_cut(text: str) -> bytes | None:
-    r"""The canonical form of a JSON text where a short cut is sound, else None: the RFC's own library is ten times slower.
+    r"""The canonical form of a JSON text where a short cut is sound, else None: the RFC's own library is slower.
 
     orjson sorts by code point, which for ASCII without escapes of the `\u` kind is the RFC's order by UTF-16 unit, and it
     writes numbers as the RFC does but for exponents and for floats without a fraction (`1.0`). Where its output has

@@ -193,7 +193,7 @@ class TraceFile:
 
     def close(self) -> None:
         """Close the file; the standard input stays open."""
-        if self._file is not sys.stdin.buffer:
+        if self._file is not getattr(sys.stdin, "buffer", None):
             self._file.close()
 
 
@@ -214,6 +214,8 @@ def lines(stream: IO[bytes], limit: int) -> Iterator[bytes | None]:
 
 def _open(path: str) -> tuple[IO[bytes], int | None]:
     if path == "-":
+        if sys.stdin is None:
+            raise TraceFileError(f"{path}: cannot be opened: the standard input is closed")
         return sys.stdin.buffer, None
     try:
         file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed by TraceFile.close

@@ -43,7 +43,7 @@ def glance_at(attributes: Mapping[str, Any], keys: Iterable[str], events: Iterab
                 if not _gather(flat, texts, ids):
                     return None
         elif (value := attributes.get(key)) is not None:
-            if type(value) is str and key[-1] != "d":
+            if type(value) is str and not _names_an_id(key):
                 texts.append(value)
             elif not _gather({key: value}, texts, ids):
                 return None
@@ -53,9 +53,14 @@ def glance_at(attributes: Mapping[str, Any], keys: Iterable[str], events: Iterab
     failure = False
     for content in texts:
         failure = failure or "rror" in content
-        if 'd"' in content or "d\\" in content:  # a search for a word is many times faster than one for a pattern
+        if 'd"' in content or "d\\" in content:  # a search for a word is faster than one for a pattern
             ids.update(_ID.findall(content))
     return Glance(ids, failure)
+
+
+def _names_an_id(key: str) -> bool:
+    """Whether an attribute of this name may hold a call's id by itself (`tool_call_id`), as a key inside of a text may."""
+    return key[-1:] == "d"
 
 
 def _gather(attributes: Mapping[str, Any], texts: list[str], ids: set[str]) -> bool:
@@ -67,7 +72,7 @@ def _gather(attributes: Mapping[str, Any], texts: list[str], ids: set[str]) -> b
                     return False
                 texts.append(key)  # is_error: True
                 continue
-            if key[-1:] == "d":
+            if _names_an_id(key):
                 ids.add(item)
             texts.append(item)
     return True

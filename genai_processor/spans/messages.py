@@ -12,7 +12,7 @@ from typing import Any
 
 from genai_processor.spans.message_glance import Glance, glance_at
 from genai_processor.spans.records import Event, Proposal, Result
-from genai_processor.spans.values import quick_loads, says_failed, text
+from genai_processor.spans.values import SCALARS, is_mapping, quick_loads, says_failed, text
 
 __all__ = ["Glance", "from_attributes", "from_events", "glance_at", "nested", "walk"]
 
@@ -167,14 +167,13 @@ def walk(node: Any) -> list[Proposal | Result]:
         if not stack:
             break
         node = stack.pop()
-        kind = type(node)
-        if kind is dict or (kind not in _PLAIN and isinstance(node, Mapping)):
+        if is_mapping(node):
             item = None if _SHAPE_KEYS.isdisjoint(node) else _read_shape(node)
             if item is not None:
                 found.append(item)
             else:
-                stack.extend([item for item in reversed(node.values()) if type(item) not in _PLAIN])
-        elif kind is list or isinstance(node, (list, tuple)):
+                stack.extend([item for item in reversed(node.values()) if type(item) not in SCALARS])
+        elif isinstance(node, (list, tuple)):
             stack.extend(reversed(node))
     return found
 
@@ -187,7 +186,6 @@ def _read_shape(node: _Node) -> Proposal | Result | None:
 
 
 _SHAPE_KEYS = frozenset(key for key, _ in _SHAPES)
-_PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 def nested(attributes: Mapping[str, Any], prefix: str) -> dict[str, Any] | None:

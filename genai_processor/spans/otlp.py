@@ -11,10 +11,13 @@ https://opentelemetry.io/docs/specs/otel/protocol/file-exporter/
 from __future__ import annotations
 
 import io
+import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any, NoReturn
 
 import orjson
 
@@ -150,7 +153,7 @@ class _Reader:
             else:
                 try:
                     content = unzstd(content, self._limit) if content.startswith(ZSTD) else content
-                    document = orjson.loads(content) if content.startswith(b"{") else None
+                    document = _parsed(content) if content.startswith(b"{") else None
                 except ValueError as error:
                     self._report(f"message {number}: {error}")
                 else:
@@ -167,7 +170,7 @@ class _Reader:
             if line.isspace():
                 continue
             try:
-                document = orjson.loads(line)
+                document = _parsed(line)
             except orjson.JSONDecodeError as error:
                 if may_be_document and line.lstrip().startswith((b"{", b"[")):
                     yield from self._document_or_lines(line)
@@ -184,7 +187,7 @@ class _Reader:
         start = self._place or 1
         ahead = first_line + self._file.stream.read(max(0, self._limit - len(first_line)) + 1)
         try:
-            document = orjson.loads(ahead) if len(ahead) <= self._limit else None
+            document = _parsed(ahead) if len(ahead) <= self._limit else None
             problem = self._too_long("JSON document", "write one object a line, or raise the limit")
             problem_line = start
         except orjson.JSONDecodeError as error:
@@ -206,6 +209,34 @@ class _Reader:
         return f"the {what} is longer than {self._limit} bytes; {remedy}"
 
 
+def _parsed(content: bytes) -> Any:
+    """The JSON value of a line, message or document.
+
+    A text cut in the middle of a character may end in half of a surrogate pair, which some exporters write as it is. Only
+    Python's parser reads it; without, everything else in the line would be lost.
+
+    Raises:
+        orjson.JSONDecodeError: It is no JSON.
+    """
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError:
+        if _SURROGATE.search(content) is None:
+            raise
+        try:
+            return json.loads(content, parse_constant=_no_constant)
+        except (ValueError, RecursionError):
+            pass
+        raise
+
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
 def _are_lines(ahead: bytes) -> bool:
     """Whether text that as a whole is not JSON is lines of JSON, damaged or not, rather than one long document."""
     rest = [line for line in io.BytesIO(ahead) if line.strip()]
@@ -214,6 +245,6 @@ def _are_lines(ahead: bytes) -> bool:
 
 def _is_object(line: bytes) -> bool:
     try:
-        return line.startswith(b"{") and isinstance(orjson.loads(line), dict)
+        return line.startswith(b"{") and isinstance(_parsed(line), dict)
     except orjson.JSONDecodeError:
         return False

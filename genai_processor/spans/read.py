@@ -10,9 +10,8 @@ from typing import Any
 from genai_processor.spans import values
 from genai_processor.spans.definitions import ToolList, tool_list
 from genai_processor.spans.dialects import DIALECTS, Dialect, dialect_of
-from genai_processor.spans.dialects.base import looks_failed, rendered_unless_json
-from genai_processor.spans.messages import from_attributes, from_events, walk
-from genai_processor.spans.records import Inference, Operation, Proposal, Result, Span, StatusCode, ToolCall, View
+from genai_processor.spans.dialects.base import looks_failed, may_look_failed, rendered_unless_json
+from genai_processor.spans.records import Operation, Span, StatusCode, ToolCall, View
 
 _T, _I, _A, _S, _O = Operation.TOOL, Operation.INFERENCE, Operation.AGENT, Operation.STEP, Operation.OTHER
 
@@ -125,27 +124,21 @@ def read_tool(span: Span, dialect: Dialect) -> ToolCall:
         ended = dialect.has_end_mark(span, call_id, arguments, result)
     if span.dropped_events:
         ended = False
-    return _new_call(
-        ToolCall,
-        (
-            span,
-            dialect,
-            dialect.view(span) if dialect.view is not None else View.FRAMEWORK,
-            tool,
-            raw_tool or tool,
-            call_id,
-            arguments,
-            rendered,
-            failure,
-            error_types,
-            paused,
-            dialect.not_started(span) if failure and dialect.not_started is not None else None,
-            ended,
-        ),
+    return ToolCall(
+        span,
+        dialect,
+        dialect.view(span) if dialect.view is not None else View.FRAMEWORK,
+        tool=tool,
+        raw_tool=raw_tool or tool,
+        call_id=call_id,
+        arguments=arguments,
+        arguments_rendered=rendered,
+        failure=failure,
+        error_types=error_types,
+        paused=paused,
+        not_started=dialect.not_started(span) if failure and dialect.not_started is not None else None,
+        ended=ended,
     )
-
-
-_new_call = tuple.__new__  # half the cost of the named tuple's own
 
 
 def _first(attributes: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
@@ -168,9 +161,9 @@ def _call_id(span: Span, dialect: Dialect, tool: str | None) -> str | None:
 
 def _first_text(attributes: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
     for key in keys:
-        value = attributes.get(key)
-        if value is not None and isinstance(value, str) and value and not value.isspace():
-            return value
+        found = values.text(attributes.get(key))
+        if found is not None:
+            return found
     return None
 
 
@@ -207,7 +200,7 @@ def _failures(span: Span, dialect: Dialect, result: Any, error_types: tuple[str,
         found.extend([f"error.type={name[:120]}" for name in error_types])
     if ".cancellation." in "\n".join(span.attributes):
         found.append("cancellation recorded")
-    if result is not None and (type(result) is not str or "rror" in result):  # no text without it tells of a failure
+    if may_look_failed(result):
         failed = looks_failed(result)
         if failed is not None:
             found.append(failed)
@@ -219,63 +212,9 @@ def _failures(span: Span, dialect: Dialect, result: Any, error_types: tuple[str,
 _ERROR = int(StatusCode.ERROR)  # comparing with the member itself is slower
 
 
-def proposals(inference: Inference) -> tuple[Proposal, ...]:
-    """The calls that a model proposed in this response: the first source that records any, each id once."""
-    span, dialect = inference
-    structures = from_attributes(span.attributes, dialect.outputs)
-    if span.events:
-        structures.extend(from_events(span.events, outputs=True))
-    for structure in structures:
-        found = [item for item in walk(structure) if type(item) is Proposal]
-        if found:
-            return _distinct(found)
-    return ()
-
-
-def consumed(inference: Inference) -> tuple[tuple[Proposal, ...], tuple[Result, ...]]:
-    """What a model read: earlier proposals that its input repeats, and results."""
-    span, dialect = inference
-    echoes: list[Proposal] = []
-    results: list[Result] = []
-    for structure in (*from_attributes(span.attributes, dialect.inputs), *from_events(span.events, outputs=False)):
-        for item in walk(structure):
-            if isinstance(item, Proposal):
-                echoes.append(item)
-            else:
-                results.append(item)
-    return _distinct(echoes), tuple(results)
-
-
-def _distinct(items: list[Proposal]) -> tuple[Proposal, ...]:
-    """Two reports of one proposal (a message, and the same message in a wrapper) are one."""
-    if len(items) < 2:
-        return tuple(items)
-    seen: dict[object, Proposal] = {}
-    for item in items:
-        seen.setdefault(item.call_id if item.call_id is not None else object(), item)
-    return tuple(seen.values())
-
-
 def from_cache(attributes: Mapping[str, Any]) -> bool:
     """Whether a tool span says that a cache answered: nothing was executed."""
     return attributes.get("crewai.tool.from_cache") is True or attributes.get("gen_ai.tool.from_cache") is True
-
-
-def named_call(span: Span, dialect: Dialect) -> Proposal | None:
-    """The one call that a step says it runs (LangGraph's `tools` node, LlamaIndex' `call_tool`), or None."""
-    for structure in from_attributes(span.attributes, dialect.steps):
-        found = _distinct([item for item in walk(structure) if type(item) is Proposal])
-        if len(found) == 1:
-            return found[0]
-    event = span.attributes.get("input.value")
-    if isinstance(event, str) and "ToolCall(tool_name=" in event:
-        match = _RENDERED_CALL.search(event)
-        if match:
-            return Proposal(match["id"], match["tool"], None)
-    return None
-
-
-_RENDERED_CALL = re.compile(r"ToolCall\(tool_name='(?P<tool>[^']+)'.*?tool_id='(?P<id>[^']+)'\)")
 
 
 def tools_on_offer(span: Span, dialect: Dialect, is_cut: Callable[[str], bool]) -> ToolList | None:
@@ -303,12 +242,11 @@ CONVERSATION_KEYS: frozenset[str] = frozenset(key for row in DIALECTS for key in
 def conversation_of(span: Span, dialect: Dialect) -> str | None:
     """The conversation or session that a span names, or None (`mcp.session.id` is none)."""
     attributes = span.attributes
-    for key in dialect.conversations:
-        value = attributes.get(key)
-        if value is not None and isinstance(value, str) and value and not value.isspace():
-            return value
+    found = _first_text(attributes, dialect.conversations)
+    if found is not None:
+        return found
     metadata = attributes.get("metadata")
-    if metadata is not None and isinstance(metadata, str) and '"thread_id"' in metadata:
+    if isinstance(metadata, str) and '"thread_id"' in metadata:
         parsed = values.quick_loads(metadata)
         thread = parsed.get("thread_id") if isinstance(parsed, dict) else None
         return values.text(str(thread)) if thread is not None else None

@@ -214,23 +214,6 @@ def test_rows_come_out_before_the_input_ends() -> None:
         process.kill()
 
 
-def test_reader_that_leaves_is_no_fault() -> None:
-    process = subprocess.Popen(
-        [*COMMAND, "scan", "--format", "jsonl", *[str(REFUND_TWICE)] * 3, "-"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(),
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.close()
-    process.stdin.close()
-    assert process.wait(60) == 141
-    assert process.stderr.read() == b""
-
-
 def test_several_files_are_one_run_unless_separate(tmp_path: Path) -> None:
     first = written(tmp_path / "first.jsonl", [tool_span("01" * 16, "0a" * 8, status=2)])
     second = written(tmp_path / "second.jsonl", [tool_span("01" * 16, "0b" * 8)])

@@ -12,7 +12,7 @@ from cli_helpers import READ_ONLY, Recorded, recorded
 
 from genai_processor.cli.scan import scan_rows
 from genai_processor.retry.policy import Policy
-from genai_processor.spans.otlp import read_spans
+from genai_processor.spans.otlp import read_batches
 from genai_processor.spans.records import Event, Span
 
 TRACES = list(recorded())
@@ -47,8 +47,8 @@ def thinned(span: Span, count: int) -> Span:
 def unsafe(trace: Recorded, change: Any, length_limit: int | None) -> list[str]:
     """The committed calls that a scan allows to be tried again."""
 
-    def read(file: str, **options: Any) -> Iterator[Span]:
-        return (change(span) for span in read_spans(file, **options))
+    def read(file: str, **options: Any) -> Iterator[list[Span]]:
+        return ([change(span) for span in batch] for batch in read_batches(file, **options))
 
     waiting: dict[str, deque[dict[str, Any]]] = defaultdict(deque)
     rows = [

@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import pytest
+from cli_helpers import REFUND_TWICE, REJECTED, spans_of, written
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from genai_processor.cli.output import write_json_lines
 from genai_processor.cli.scan import scan_rows
 from genai_processor.cli.traces import BOUNDS, Bounds, whole_traces
 from genai_processor.retry.policy import Policy
@@ -145,8 +150,8 @@ REFUSED = Span(
 
 
 def scanned(spans: list[Span], bounds: Bounds = BOUNDS) -> list[tuple[str, dict[str, Any]]]:
-    def read(file: str, **options: Any) -> Iterator[Span]:
-        yield from spans
+    def read(file: str, **options: Any) -> Iterator[list[Span]]:
+        yield from ([span] for span in spans)
 
     policy = Policy(idempotent=("p*",), known=())
     return list(scan_rows(["one", "two"][:1], policy, bounds=bounds, read=read))
@@ -158,7 +163,7 @@ def test_every_tool_span_is_in_exactly_one_row(spans: list[Span]) -> None:
     rows = scanned(spans)
     shown = Counter((row["trace_id"], span_id) for kind, row in rows if kind == "call" for span_id in row["span_ids"])
     expected: set[tuple[str, str]] = set()
-    for held in whole_traces([("one", span) for span in spans]):
+    for held in whole_traces([("one", spans)]):
         trace = Trace(held.spans)
         expected |= {(node.span.trace_id, node.span.span_id) for node in trace.nodes if node.call is not None}
     assert shown == Counter(expected)
@@ -185,3 +190,29 @@ def test_parts_of_traces_lose_no_call(spans: list[Span], traces: int, trace_span
     shown = {(row["trace_id"], span_id) for kind, row in rows if kind == "call" for span_id in row["span_ids"]}
     whole = {(row["trace_id"], span_id) for kind, row in scanned(spans) if kind == "call" for span_id in row["span_ids"]}
     assert shown >= whole
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Where a parsed document has a text: the container and the key or index."""
+    if isinstance(value, (dict, list)):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            if isinstance(item, str):
+                yield value, key
+            yield from places(item)
+
+
+@pytest.mark.parametrize("path", [REFUND_TWICE, REJECTED], ids=lambda path: path.stem)
+def test_half_a_surrogate_pair_anywhere_loses_no_other_span(tmp_path: Path, path: Path) -> None:
+    documents = spans_of(path)
+    for spans in documents:  # all in one line
+        if spans is not documents[0]:
+            documents[0]["resourceSpans"].extend(spans["resourceSpans"])
+    whole = Counter(kind for kind, _ in scan_rows([str(path)], Policy()))
+    for holder, key in places(documents[0]):
+        text, holder[key] = holder[key], f"{holder[key]}\ud83d"
+        changed = written(tmp_path / "changed.jsonl", documents[:1])
+        holder[key] = text
+        out = io.BytesIO()
+        count = write_json_lines(scan_rows([str(changed)], Policy()), out)
+        assert count["call"] >= whole["call"] - 1
+        assert b"not JSON" not in out.getvalue()

@@ -17,13 +17,12 @@ from genai_processor.retry.history import History
 from genai_processor.retry.policy import Policy
 from genai_processor.retry.seen import SeenNames
 from genai_processor.spans.arguments import Arguments, ArgumentsState
-from genai_processor.spans.otlp import read_spans
 from genai_processor.spans.records import Span
 
 
-def spans(*trace_ids: str) -> Iterator[tuple[str, Span]]:
+def spans(*trace_ids: str) -> Iterator[tuple[str, list[Span]]]:
     for number, trace_id in enumerate(trace_ids):
-        yield "file", Span(trace_id, f"{number:016x}", None, "n", 1, "", 1, 2)
+        yield "file", [Span(trace_id, f"{number:016x}", None, "n", 1, "", 1, 2)]
 
 
 def ids(bounds: Bounds, *trace_ids: str) -> list[tuple[str, int, bool]]:
@@ -47,7 +46,7 @@ def test_a_huge_trace_is_handed_out_in_parts_and_does_not_crowd_out_others() -> 
 def test_bytes_are_bounded() -> None:
     read = 0
 
-    def counted() -> Iterator[tuple[str, Span]]:
+    def counted() -> Iterator[tuple[str, list[Span]]]:
         nonlocal read
         for item in spans(*"abcdef"):
             read += 10
@@ -58,7 +57,7 @@ def test_bytes_are_bounded() -> None:
 
 
 def rows(path: Path, bounds: Bounds, **options: Any) -> list[tuple[str, dict[str, Any]]]:
-    return list(scan_rows([str(path)], Policy(), bounds=bounds, read=read_spans, **options))
+    return list(scan_rows([str(path)], Policy(), bounds=bounds, **options))
 
 
 def test_part_of_a_trace_proves_no_rejection() -> None:

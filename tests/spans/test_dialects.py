@@ -7,6 +7,7 @@ import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from support.spans import ARGS, chat, read, span, tool
 
 from genai_processor.spans.arguments import ArgumentsState, read_arguments
 from genai_processor.spans.dialects import DIALECTS, dialect_of
+from genai_processor.spans.dialects.base import looks_failed, may_look_failed
 from genai_processor.spans.otlp import read_spans
 from genai_processor.spans.read import MARKER_KEYS, operation_of
 from genai_processor.spans.records import Inference, Operation, Span, SpanKind, ToolCall, View
@@ -233,3 +235,20 @@ def test_phantoms_are_no_calls() -> None:
     assert read(merged) is Operation.OTHER
     pending = tool(attributes={"logfire.span_type": "pending_span"})
     assert read(pending) is Operation.OTHER
+
+
+RESULTS: list[Any] = [
+    *[{"isError": True}, [{"isError": True}], {"result": {"is_error": True}}, {"status": "error", "tool_call_id": "c"}],
+    *[{}, [], None, 7, "", "error", {"isError": False}, {"error": "no flag"}],
+]
+
+
+@pytest.mark.parametrize(
+    "result", [*RESULTS, *map(json.dumps, RESULTS), MappingProxyType({"isError": True}), '{"isError": true']
+)
+def test_a_call_fails_by_its_result_wherever_that_looks_failed(result: Any) -> None:
+    failed = looks_failed(result)
+    assert may_look_failed(result) or failed is None
+    call = read(tool(result=result))
+    assert isinstance(call, ToolCall)
+    assert call.failure == ((failed,) if failed is not None else ())

@@ -44,6 +44,7 @@ def test_every_field(tracer, kept):
         )
         child.set_attribute("d", 4)
         child.add_event("dropped")
+        child.add_event("dropped, too")
         child.add_event("exception", {"exception.type": "E"})
         child.set_status(Status(StatusCode.ERROR, "boom"))
         child.end()
@@ -63,7 +64,7 @@ def test_every_field(tracer, kept):
         (Event("exception", {"exception.type": "E"}),),
         (LinkRecord(f"{1:032x}", f"{2:016x}", {"l": 1}),),
         1,
-        1,
+        2,
         frozenset({("service.name", "'lab'")}),
     )
 

@@ -247,3 +247,10 @@ def test_a_glance_at_what_is_no_text_gives_up() -> None:
     assert glance_at({"m": {"id": "c1"}}, ["m"], []) is None
     assert glance_at({"m.0.id": "c1"}, ["m."], []) is not None
     assert "c1" in glance_at({"m.0.id": "c1"}, ["m."], []).ids  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("keys", [["tool_call_id"], ["tool."], ["tool.call_id"]])
+def test_an_attribute_of_its_own_that_names_an_id_is_seen_at_a_glance(keys: list[str]) -> None:
+    attributes = {"tool_call_id": "c1", "tool.call_id": "c1", "tool.text": "no id", "tool_call_text": "no id"}
+    assert glance_at(attributes, keys, ()) == ({"c1"}, False)
+    assert glance_at(attributes, ["tool_call_text"], ()) == (set(), False)

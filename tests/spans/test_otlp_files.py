@@ -138,6 +138,30 @@ def test_a_damaged_line(read, damaged, place):
     assert "not JSON" in errors[0][1]
 
 
+HALVES = (b"\\ud83d", b"\\uDE00", b"\\ud83dx", b"\\ude00\\ud83d")
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("place", range(3))
+def test_half_a_surrogate_pair_costs_nothing_else(read, half, place):
+    found = LINES.splitlines(keepends=True)
+    found[place] = found[place].replace(b'"lab"', b'"lab' + half + b'"')
+    assert read(b"".join(found)) == ([1, 2, 3, 4], [])
+    assert read(found[place].replace(b'"resourceSpans"', b'\n"resourceSpans"')) == read(LINES.splitlines()[place])
+    found[place] = found[place][:-9] + b"\n"
+    spans, errors = read(b"".join(found))
+    assert len(spans) < 4
+    assert [line for line, _ in errors] == [place + 1]
+
+
+@pytest.mark.parametrize("value", [b"NaN", b"-Infinity", b"1" * 5_000, b"[" * 5_000])
+def test_nor_does_it_make_json_of_what_is_none(read, value):
+    damaged = line(1).replace(b'"lab"', b'"lab\\ud800", "more": ' + value)
+    spans, errors = read(line(2) + damaged + line(3))
+    assert spans == [2, 3]
+    assert [number for number, _ in errors] == [2]
+
+
 def test_damaged_lines_only(read):
     spans, errors = read(b'{"a\n{"b\n')
     assert spans == []

@@ -4,6 +4,7 @@
 import base64
 
 import orjson
+import pytest
 from google.protobuf.json_format import MessageToDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -77,3 +78,16 @@ def test_round_trip(tmp_path_factory, live):
         read = sorted(map(comparable, read_spans(path, on_error=errors.append)), key=repr)
         assert errors == []
         assert read == expected
+
+
+@settings(max_examples=20, deadline=None)
+@given(spans, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
+def test_what_was_dropped_is_counted(tmp_path_factory, live, attributes, events):
+    request = encode_spans([live])
+    span = request.resource_spans[0].scope_spans[0].spans[0]
+    span.dropped_attributes_count, span.dropped_events_count, span.dropped_links_count = attributes, events, 7
+    path = tmp_path_factory.getbasetemp() / "dropped"
+    for written in (request.SerializeToString(), as_otlp_json(request)):
+        path.write_bytes(written)
+        (read,) = read_spans(path, on_error=pytest.fail)
+        assert read == read._replace(dropped_attributes=attributes, dropped_events=events)

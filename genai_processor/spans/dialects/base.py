@@ -9,7 +9,7 @@ from typing import Any
 
 from genai_processor.spans.records import NotStarted, Operation, Span, View
 from genai_processor.spans.runtimes import NO_ROW, Runtime
-from genai_processor.spans.values import quick_loads, says_failed
+from genai_processor.spans.values import is_mapping, quick_loads, says_failed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,13 +108,21 @@ def after(prefix: str, suffix: str = "") -> Callable[[Span, str | None], str | N
     return from_span_name
 
 
+def may_look_failed(result: Any) -> bool:
+    """Whether `looks_failed` can have an answer for a recorded result. Cheap, because for nearly all it has none."""
+    if isinstance(result, str):
+        return result[:1] in _STRUCTURES and "rror" in result
+    return is_mapping(result)
+
+
+_STRUCTURES = frozenset({"{", "["})
+
+
 def looks_failed(result: Any) -> str | None:
     """The failure that a recorded result carries in its own structure, or None: `isError`, `status: error`."""
-    if not isinstance(result, (str, Mapping)):
+    if not may_look_failed(result):
         return None
     if isinstance(result, str):
-        if result[:1] not in ("{", "[") or "rror" not in result:
-            return None
         parsed = quick_loads(result)
         if parsed is None and says_failed(result):
             return "result says is_error"
