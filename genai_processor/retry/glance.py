@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from opentelemetry.trace import StatusCode
 
 from genai_processor.spans.dialects import CONVENTIONS, dialect_of
-from genai_processor.spans.dialects.base import Dialect, looks_failed, result_if_arguments
+from genai_processor.spans.dialects.base import Dialect, looks_failed, may_look_failed, result_if_arguments
 from genai_processor.spans.read import from_cache
 from genai_processor.spans.values import usable_id
 
@@ -21,7 +21,6 @@ _ERROR: Final = StatusCode.ERROR
 _MAX_NAMES: Final = 64
 _MAX_LAYOUTS: Final = 512
 _MAX_LAYOUT_SIZE: Final = 4_096  # characters of all names
-_STRUCTURES: Final = frozenset({"{", "["})  # only such a text can say that the call failed
 _STOPS: Final = frozenset(
     {
         "error.type",
@@ -90,7 +89,7 @@ def glance(span: Any, attributes: Any, values: Mapping[str, Any]) -> Glance | No
     if result is None:
         if arguments is not None and layout.needs_result:
             return None
-    elif (result.__class__ is not str or result[:1] in _STRUCTURES) and looks_failed(result) is not None:
+    elif may_look_failed(result) and looks_failed(result) is not None:
         return None
     conversation = get("gen_ai.conversation.id")
     if conversation.__class__ is not str or not conversation.strip():
