@@ -67,6 +67,9 @@ class GenAISpanProcessor(SpanProcessor):
             TypeError: Something in `downstream` is neither a processor nor an exporter.
         """
         self._downstream = tuple(_as_processor(one) for one in downstream)
+        # What the SDK's own processors do there, which is nothing, need not be asked for on every span.
+        self._starting = tuple(one for one in self._downstream if _does_something(one, "on_start"))
+        self._ending = tuple(one for one in self._downstream if _does_something(one, "_on_ending"))
         self._stamper = make_stamper(
             ledger=ledger,
             policy=policy,
@@ -93,7 +96,7 @@ class GenAISpanProcessor(SpanProcessor):
         except Exception as error:  # noqa: BLE001 - telemetry must not hurt the application
             self._stamper.not_noted(error)
         finally:
-            for one in self._downstream:
+            for one in self._starting:
                 try:
                     one.on_start(span, parent_context=parent_context)
                 except BaseException as error:  # noqa: BLE001
@@ -104,7 +107,7 @@ class GenAISpanProcessor(SpanProcessor):
     def _on_ending(self, span: Span) -> None:
         # An experimental part of the interface, which older SDKs neither have nor call.
         interrupt: BaseException | None = None
-        for one in self._downstream:  # as `_each`, which takes longer than this does on every span
+        for one in self._ending:  # as `_each`, which takes longer than this does on every span
             try:
                 one._on_ending(span)
             except BaseException as error:  # noqa: BLE001
@@ -193,6 +196,7 @@ class GenAISpanProcessor(SpanProcessor):
         return earlier
 
 
+_IDLE = (None, SpanProcessor.on_start, BatchSpanProcessor.on_start, getattr(SpanProcessor, "_on_ending", None))
 _SHUTDOWN_SECONDS = 30.0
 _LONGEST_MILLIS = 1e9  # an infinity has no integer to hand on
 
@@ -203,3 +207,7 @@ def _as_processor(one: object) -> SpanProcessor:
     if isinstance(one, SpanExporter):
         return BatchSpanProcessor(one)
     raise TypeError(f"{one!r} is neither a SpanProcessor nor a SpanExporter")
+
+
+def _does_something(one: SpanProcessor, method: str) -> bool:
+    return method in getattr(one, "__dict__", ()) or getattr(type(one), method, None) not in _IDLE

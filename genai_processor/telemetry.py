@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from enum import StrEnum
@@ -87,6 +87,7 @@ class Totals:
 
     def __init__(self) -> None:
         self._counts: dict[str, dict[Labels, int]] = {name: {} for name, *_ in _COUNTERS}
+        self._waiting: deque[tuple[str, Labels, int]] = deque()
         self._ledgers: list[Callable[[], Counting | None]] = []
         guard_with_lock(self)
 
@@ -98,13 +99,21 @@ class Totals:
             labels: Pairs of an attribute name and a value; the combinations must be few.
             amount: How much, at least 0.
         """
-        with self._lock:
+        if not self._lock.acquire(blocking=False):
+            self._waiting.append((metric, labels, amount))  # nobody waits for a thread that was interrupted here
+            return
+        try:
             counts = self._counts[metric]
             counts[labels] = counts.get(labels, 0) + amount
+        finally:
+            self._lock.release()
 
     def read(self, metric: str) -> dict[Labels, int]:
         """Return a metric's totals by labels; {} if nothing was added yet."""
         with self._lock:
+            while self._waiting:
+                late, labels, amount = self._waiting.popleft()
+                self._counts[late][labels] = self._counts[late].get(labels, 0) + amount
             return dict(self._counts[metric])
 
     def watch(self, ledger: Counting) -> None:

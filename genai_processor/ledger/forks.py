@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lock that survives `fork`, and the garbage collector.
+"""A lock that survives `fork`, and the garbage collector, and for which nobody waits who need not.
 
 Two things can happen inside a critical section. Another thread forks, which `genai_processor.forks` takes care of. And
 the garbage collector can run a finalizer, which may end a span, which comes back into the ledger: on the same thread,
@@ -34,8 +34,15 @@ class ForkSafeLock:
         self._changing = False  # only its holder looks, so True means: this very thread is in the middle of a change
 
     def __enter__(self) -> None:
-        """Wait for the lock, to read."""
+        """Wait for the lock, to read; what was left behind is done first."""
         self._lock.acquire()
+        if self._postponed and not self._changing:
+            self._changing = True
+            try:
+                self._catch_up()
+            except BaseException:
+                self._lock.release()
+                raise
 
     def __exit__(self, *_: object) -> None:
         """Release the lock."""
@@ -55,6 +62,7 @@ class ForkSafeLock:
                 )
             self._changing = True
             try:
+                self._catch_up_first()
                 return operation()
             finally:
                 if self._postponed:
@@ -72,11 +80,41 @@ class ForkSafeLock:
                 return None
             self._changing = True
             try:
+                self._catch_up_first()
                 return operation(argument)
             finally:
                 if self._postponed:
                     self._catch_up()
                 self._changing = False
+
+    def change_or_leave(self, operation: Callable[[_A], object], argument: _A) -> None:
+        """Run an operation that changes something, alone, now or before anybody looks; nobody is told its result.
+
+        Threads that end spans would otherwise queue up behind one that was interrupted while it held the lock.
+        """
+        if not self._lock.acquire(blocking=False):
+            self._postponed.append(partial(operation, argument))
+            return
+        try:
+            if self._changing:
+                self._postponed.append(partial(operation, argument))
+                return
+            self._changing = True
+            try:
+                self._catch_up_first()
+                operation(argument)
+            finally:
+                if self._postponed:
+                    self._catch_up()
+                self._changing = False
+        finally:
+            self._lock.release()
+
+    def _catch_up_first(self) -> None:
+        """Do what was left behind before what comes after it, which may be about the same call."""
+        if self._postponed:
+            self._catch_up()
+            self._changing = True
 
     def _catch_up(self) -> None:
         try:

@@ -78,7 +78,7 @@ class MemoryLedger:
 
     def record_return(self, returned: Returned) -> None:
         """Do what `record` does with the sighting that this stands for, without making one."""
-        self._lock.change_or_postpone(self._record_return, returned)
+        self._lock.change_or_leave(self._record_return, returned)
 
     def set_digest(self, entry_id: str, digest: str) -> Entry | None:
         """See `Ledger.set_digest`."""
@@ -150,7 +150,8 @@ class MemoryLedger:
 
     def counts(self) -> Mapping[State, int]:
         """See `Ledger.counts`."""
-        return dict(self._shelf.counts)
+        with self._lock:
+            return dict(self._shelf.counts)
 
     def stats(self) -> Stats:
         """See `Ledger.stats`."""

@@ -142,8 +142,11 @@ class RecentRuns:
             return
         succeeded = self._succeeded
         succeeded[trace_id] = None
-        if len(succeeded) > _MAX_RUNS:
-            self._forget(succeeded)
+        if len(succeeded) > _MAX_RUNS and self._lock.acquire(blocking=False):  # else whoever comes next does it
+            try:
+                self._forget(succeeded)
+            finally:
+                self._lock.release()
 
     def _forget(self, table: OrderedDict[int, Any]) -> None:
         """Forget the oldest trace of a table, but not that there was one."""

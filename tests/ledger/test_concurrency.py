@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import threading
 import weakref
@@ -11,7 +12,8 @@ import pytest
 from ledger_helpers import held
 
 from genai_processor.errors import LedgerConflictError, LedgerUnavailableError
-from genai_processor.ledger import Bounds, Claim, Granted, MemoryLedger, Outcome, Resolution, Sighting, State
+from genai_processor.ledger import Bounds, Claim, Granted, MemoryLedger, Outcome, Refusal, Resolution, Sighting, State
+from genai_processor.ledger.requests import Returned
 
 THREADS = 8
 
@@ -146,6 +148,36 @@ def test_what_was_postponed_is_noted_by_its_id_only_and_may_be_interrupted() -> 
     assert answers == [None]
     assert ledger.by_call("s", "outer")
     assert ledger.note(Sighting("s", "refund", State.COMPLETED, call_id="later")) is not None
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda ledger: ledger.by_call("s", "left1"),
+        lambda ledger: ledger.counts()[State.COMPLETED],
+        lambda ledger: ledger.stats().entries,
+        lambda ledger: ledger.note(Sighting("s", "pay", State.QUARANTINED, call_id="left1")) == "e1",
+        lambda ledger: isinstance(ledger.claim(Claim("s", "pay", call_id="left1")), Refusal),
+    ],
+)
+def test_nobody_waits_to_note_a_return_and_everybody_sees_it(look: Callable[[MemoryLedger], object]) -> None:
+    numbers = itertools.count(1)
+    ledger = MemoryLedger(new_id=lambda: f"e{next(numbers)}")
+    inside, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with ledger._lock:
+            inside.set()
+            go_on.wait(10)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert inside.wait(10)
+    ledger.record_return(Returned("s", "pay", "left1", "non_idempotent", "succeeded", 1, 2))  # would hang, if it waited
+    assert not ledger._shelf.counts[State.COMPLETED]
+    go_on.set()
+    holder.join()
+    assert look(ledger)
 
 
 def test_a_ledger_is_collected_although_forks_know_it() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
@@ -371,6 +371,28 @@ def test_a_flush_in_no_time_is_none(millis: float, keeping: Keeping) -> None:
 def test_a_flush_without_a_limit_has_a_long_one(keeping: Keeping) -> None:
     assert GenAISpanProcessor(keeping).force_flush(float("inf")) is True  # type: ignore[arg-type]
     assert keeping.flushed[0] > 10**8
+
+
+def test_who_does_something_when_a_span_begins_or_is_about_to_end_is_asked(make_provider: Make, keeping: Keeping) -> None:
+    seen: list[str] = []
+
+    class Batch(BatchSpanProcessor):
+        def on_start(self, span: Any, parent_context: Any = None) -> None:
+            seen.append("class")
+
+    class Ending(SpanProcessor):
+        def _on_ending(self, span: Any) -> None:
+            seen.append("ending")
+
+    exporter = InMemorySpanExporter()
+    patched = BatchSpanProcessor(exporter)
+    patched.on_start = lambda span, parent_context=None: seen.append("instance")  # type: ignore[method-assign]
+    processor = GenAISpanProcessor(Batch(exporter), patched, BatchSpanProcessor(exporter), Ending(), keeping)
+    make_provider(processor).get_tracer("test").start_span("a").end()
+    assert seen[:2] == ["class", "instance"]
+    assert seen[2:] == (["ending"] if hasattr(SpanProcessor, "_on_ending") else [])
+    assert len(keeping.started) == 1
+    processor.shutdown()
 
 
 class Hanging:

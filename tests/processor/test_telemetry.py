@@ -4,6 +4,7 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from support.live import FAILED, Keeping, fail_tool, tags
 
-from genai_processor.attributes import METRIC_FAULTS
+from genai_processor.attributes import METRIC_FAULTS, METRIC_VERDICTS
 from genai_processor.ledger import MemoryLedger
 from genai_processor.processor import GenAISpanProcessor
 from genai_processor.settings import Settings
@@ -63,6 +64,26 @@ def test_a_counter_outlives_its_processor(make_provider: Make) -> None:
         gc.collect()
         assert sum(points(reader)["genai.retry.verdicts"].values()) == total
     meters.shutdown()
+
+
+def test_nobody_waits_to_count_and_nothing_is_lost() -> None:
+    totals = Totals()
+    inside, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with totals._lock:
+            inside.set()
+            go_on.wait(10)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert inside.wait(10)
+    for _ in range(3):
+        totals.add(METRIC_VERDICTS, (("a", "b"),), 2)  # would hang, if it waited
+    go_on.set()
+    holder.join()
+    totals.add(METRIC_VERDICTS, (("a", "b"),))
+    assert totals.read(METRIC_VERDICTS) == {(("a", "b"),): 7}
 
 
 def test_metrics_can_be_switched_off(make_provider: Make) -> None:
