@@ -111,7 +111,7 @@ class Totals:
     def read(self, metric: str) -> dict[Labels, int]:
         """Return a metric's totals by labels; {} if nothing was added yet."""
         with self._lock:
-            while self._waiting:
+            for _ in range(len(self._waiting)):  # those that are here now: others may add more meanwhile
                 late, labels, amount = self._waiting.popleft()
                 self._counts[late][labels] = self._counts[late].get(labels, 0) + amount
             return dict(self._counts[metric])

@@ -118,7 +118,8 @@ class ForkSafeLock:
 
     def _catch_up(self) -> None:
         try:
-            while self._postponed:
+            # What is here now: others may leave more while this goes on, and would never let it come to an end.
+            for _ in range(len(self._postponed)):
                 with contextlib.suppress(Exception):  # whoever asked for it is not there any more to be told
                     self._postponed.popleft()()
         finally:

@@ -18,6 +18,7 @@ from genai_processor.retry.verdict import Effect, Reason, RetryVerdict, Verdict
 _MAX_RUNS: Final = 2_000
 _MAX_CALLS: Final = 1_000
 _MAX_RAISED: Final = 100
+_MAX_FORGOTTEN: Final = 16  # at a time
 _ATTEMPTS: Final = 10
 _BITS: Final = (1 << 25) - 1  # four MiB, allocated with the first trace
 
@@ -114,7 +115,7 @@ class RecentRuns:
             run = self._runs.setdefault(trace_id, {})
             self._runs.move_to_end(trace_id)
             if len(self._runs) > _MAX_RUNS:
-                self._forget(self._runs)
+                self._forget(self._runs, _MAX_FORGOTTEN)
             if met:
                 met -= {have.mark for call in run.values() for have in call.raised}
             raised = dict.fromkeys((*unless_caught(recorded, caught, met), *caught)) if recorded or caught else {}
@@ -144,14 +145,14 @@ class RecentRuns:
         succeeded[trace_id] = None
         if len(succeeded) > _MAX_RUNS and self._lock.acquire(blocking=False):  # else whoever comes next does it
             try:
-                self._forget(succeeded)
+                self._forget(succeeded, _MAX_FORGOTTEN)
             finally:
                 self._lock.release()
 
-    def _forget(self, table: OrderedDict[int, Any]) -> None:
-        """Forget the oldest trace of a table, but not that there was one."""
+    def _forget(self, table: OrderedDict[int, Any], most: int) -> None:
+        """Forget the oldest traces of a table, but not that there were such. Others may add meanwhile, so it has an end."""
         with self._lock:
-            while len(table) > _MAX_RUNS:
+            for _ in range(min(len(table) - _MAX_RUNS, most)):
                 self._unknown.add(table.popitem(last=False)[0])
 
     def verdicts(self, errors: Iterable[BaseException]) -> list[Verdict] | None:

@@ -7,12 +7,14 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from ledger_helpers import held
 
 from genai_processor.errors import LedgerConflictError, LedgerUnavailableError
 from genai_processor.ledger import Bounds, Claim, Granted, MemoryLedger, Outcome, Refusal, Resolution, Sighting, State
+from genai_processor.ledger.forks import ForkSafeLock
 from genai_processor.ledger.requests import Returned
 
 THREADS = 8
@@ -178,6 +180,21 @@ def test_nobody_waits_to_note_a_return_and_everybody_sees_it(look: Callable[[Mem
     go_on.set()
     holder.join()
     assert look(ledger)
+
+
+def test_whoever_holds_the_lock_does_not_work_for_others_without_end() -> None:
+    lock, done = ForkSafeLock(), list[int]()
+
+    def left_again_by_others(number: int) -> None:
+        done.append(number)
+        assert len(done) < 100
+        lock._postponed.append(partial(left_again_by_others, number + 1))
+
+    lock.change_or_leave(left_again_by_others, 0)
+    lock.change_or_postpone(left_again_by_others, 10)
+    with lock:
+        before = len(done)
+    assert 3 <= before == len(done) < 20
 
 
 def test_a_ledger_is_collected_although_forks_know_it() -> None:

@@ -444,6 +444,22 @@ def test_asking_while_others_write_never_raises(runs: RecentRuns) -> None:
         sys.setswitchinterval(before)
 
 
+def test_many_threads_cannot_outgrow_the_bound(runs: RecentRuns) -> None:
+    def write(first: int) -> None:
+        for trace_id in range(first, first + 20_000):
+            runs.succeeded(trace_id, PAYS)
+
+    threads = [threading.Thread(target=write, args=[n * 10**6]) for n in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(runs._succeeded) < 4_000
+    for trace_id in range(500):
+        runs.succeeded(trace_id, PAYS)
+    assert len(runs._succeeded) <= 2_001
+
+
 def test_a_table_that_does_not_stand_still_is_unknown(runs: RecentRuns, monkeypatch: pytest.MonkeyPatch) -> None:
     error = TimeoutError("x")
     failed(runs, 7, SAFE, error)
