@@ -40,6 +40,13 @@ def test_retry_loop_repeats_nothing_undeclared() -> None:
     assert out.splitlines() == ["create_refund: 1 attempt(s)", "get_rate: 1 attempt(s)"]
 
 
+def test_retry_libraries_repeat_what_is_declared_harmless_and_nothing_else() -> None:
+    out = run(sys.executable, "examples/retry_libraries.py", GENAI_PROCESSOR_READ_ONLY_TOOLS="get_*")
+    libraries = ("tenacity", "stamina", "backoff")
+    expected = [(name, tool, times) for name in libraries for tool, times in (("create_refund", 1), ("get_rate", 3))]
+    assert out.splitlines() == [f"{name}: {tool}: {times} run(s)" for name, tool, times in expected]
+
+
 def test_reconcile_settles_once() -> None:
     waits, settled, refused, left = run(sys.executable, "examples/reconcile.py").splitlines()
     assert waits == "waits: create_refund call_h2Fq9x: quarantined (arguments_withheld)"
