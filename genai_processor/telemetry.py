@@ -105,15 +105,21 @@ class Totals:
         try:
             counts = self._counts[metric]
             counts[labels] = counts.get(labels, 0) + amount
+            if self._waiting:
+                self._catch_up()
         finally:
             self._lock.release()
+
+    def _catch_up(self) -> None:
+        for _ in range(len(self._waiting)):  # those that are here now: others may add more meanwhile
+            metric, labels, amount = self._waiting.popleft()
+            counts = self._counts[metric]
+            counts[labels] = counts.get(labels, 0) + amount
 
     def read(self, metric: str) -> dict[Labels, int]:
         """Return a metric's totals by labels; {} if nothing was added yet."""
         with self._lock:
-            for _ in range(len(self._waiting)):  # those that are here now: others may add more meanwhile
-                late, labels, amount = self._waiting.popleft()
-                self._counts[late][labels] = self._counts[late].get(labels, 0) + amount
+            self._catch_up()
             return dict(self._counts[metric])
 
     def watch(self, ledger: Counting) -> None:

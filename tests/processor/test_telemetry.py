@@ -83,6 +83,7 @@ def test_nobody_waits_to_count_and_nothing_is_lost() -> None:
     go_on.set()
     holder.join()
     totals.add(METRIC_VERDICTS, (("a", "b"),))
+    assert not totals._waiting, "also where nobody ever reads"
     assert totals.read(METRIC_VERDICTS) == {(("a", "b"),): 7}
 
 
