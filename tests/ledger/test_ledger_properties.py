@@ -248,7 +248,9 @@ class ForgettingGrantsNothing(RuleBasedStateMachine):
         whole = self.whole.claim(for_whole, observe=True)
         assert isinstance(whole, Granted)
         if whole.overruled is not None:
-            assert (for_whole.effect, whole.overruled.reason) == ("idempotent", RefusalReason.TURN_EXCEEDED), whole
+            # An idempotent tool does no harm under an id that it has seen, whatever became of the first attempt.
+            assert for_whole.effect == "idempotent", whole
+            assert whole.overruled.reason in (RefusalReason.TURN_EXCEEDED, RefusalReason.CALL_REPEATED), whole
         return small.entry, whole.entry
 
     @rule(pair=held, outcome=outcomes)
