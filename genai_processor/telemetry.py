@@ -73,6 +73,9 @@ class Counting(Protocol):
         ...
 
 
+_MOST_WAITING: Final = 1_000
+
+
 def _itself(ledger: Counting) -> Counting:
     return ledger
 
@@ -99,7 +102,7 @@ class Totals:
             labels: Pairs of an attribute name and a value; the combinations must be few.
             amount: How much, at least 0.
         """
-        if not self._lock.acquire(blocking=False):
+        if not self._lock.acquire(blocking=len(self._waiting) > _MOST_WAITING):
             self._waiting.append((metric, labels, amount))  # nobody waits for a thread that was interrupted here
             return
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Final, cast
 
-from genai_processor.errors import LedgerURLError
+from genai_processor.errors import LedgerError, LedgerURLError
 from genai_processor.ledger.claims import decide
 from genai_processor.ledger.entries import Change, Entry, Resolution, Settlement, State
 from genai_processor.ledger.memory import MemoryLedger
@@ -67,4 +67,9 @@ def open_ledger(url: str) -> Ledger:
         schemes = ", ".join(f"{known}:" for known in _LEDGERS)
         raise LedgerURLError(f"ledger URL {shown!r} names no known ledger; it must begin with one of: {schemes}")
     module, _, name = path.partition(":")
-    return cast(Ledger, getattr(import_module(module), name).from_url(url))
+    try:
+        return cast(Ledger, getattr(import_module(module), name).from_url(url))
+    except LedgerError:
+        raise
+    except (ValueError, OverflowError):  # whose text may repeat the URL, and a password in it
+        raise LedgerURLError(f"ledger URL {scheme}:… is no URL, or has a number in it that is too large") from None

@@ -18,6 +18,7 @@ from typing import TypeVar
 from genai_processor.errors import LedgerUnavailableError
 from genai_processor.forks import guard_with_lock
 
+_MOST_LEFT = 1_000  # then whoever comes waits, and helps: so that nobody has too much to do for others
 _T = TypeVar("_T")
 _A = TypeVar("_A")
 
@@ -65,9 +66,7 @@ class ForkSafeLock:
                 self._catch_up_first()
                 return operation()
             finally:
-                if self._postponed:
-                    self._catch_up()
-                self._changing = False
+                self._end()
 
     def change_or_postpone(self, operation: Callable[[_A], _T], argument: _A) -> _T | None:
         """Run an operation that changes something, alone; if it interrupts another one then after that, for None.
@@ -83,16 +82,14 @@ class ForkSafeLock:
                 self._catch_up_first()
                 return operation(argument)
             finally:
-                if self._postponed:
-                    self._catch_up()
-                self._changing = False
+                self._end()
 
     def change_or_leave(self, operation: Callable[[_A], object], argument: _A) -> None:
         """Run an operation that changes something, alone, now or before anybody looks; nobody is told its result.
 
         Threads that end spans would otherwise queue up behind one that was interrupted while it held the lock.
         """
-        if not self._lock.acquire(blocking=False):
+        if not self._lock.acquire(blocking=len(self._postponed) > _MOST_LEFT):
             self._postponed.append(partial(operation, argument))
             return
         try:
@@ -104,11 +101,17 @@ class ForkSafeLock:
                 self._catch_up_first()
                 operation(argument)
             finally:
-                if self._postponed:
-                    self._catch_up()
-                self._changing = False
+                self._end()
         finally:
             self._lock.release()
+
+    def _end(self) -> None:
+        """End a change; what interrupted it is done now."""
+        try:
+            if self._postponed:
+                self._catch_up()
+        finally:
+            self._changing = False
 
     def _catch_up_first(self) -> None:
         """Do what was left behind before what comes after it, which may be about the same call."""

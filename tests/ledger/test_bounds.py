@@ -178,6 +178,8 @@ def test_a_url_opens_a_ledger_with_its_bounds() -> None:
         ("", r"'' names no known ledger"),
         ("memory:?max=1", r"option max=1 is not understood; memory: takes .*max_entries"),
         ("memory:?max_entries=-1", r"option max_entries=-1"),
+        ("memory://[secret", r"memory:… is no URL"),
+        (f"memory:?max_entries={'9' * 5_000}", r"a number in it that is too large"),
     ],
 )
 def test_a_url_that_names_no_ledger_says_what_would(url: str, message: str) -> None:

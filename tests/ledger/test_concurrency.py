@@ -182,6 +182,27 @@ def test_nobody_waits_to_note_a_return_and_everybody_sees_it(look: Callable[[Mem
     assert look(ledger)
 
 
+def test_what_is_left_for_others_is_bounded() -> None:
+    ledger, stop = MemoryLedger(), threading.Event()
+    most = [0]
+
+    def work(thread: int) -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            ledger.record_return(Returned("s", "pay", f"id{thread}x{number}", "idempotent", "succeeded", 1, 2))
+            most[0] = max(most[0], len(ledger._lock._postponed))
+
+    threads = [threading.Thread(target=work, args=[number]) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    stop.wait(0.5)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert most[0] <= 1_100
+
+
 def test_whoever_holds_the_lock_does_not_work_for_others_without_end() -> None:
     lock, done = ForkSafeLock(), list[int]()
 
