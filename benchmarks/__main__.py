@@ -18,6 +18,7 @@ def main() -> None:
         ("Threads and open spans", ["benchmarks.scaling"]),
         ("Import", ["benchmarks.imports"]),
         ("The ledger in memory", ["benchmarks.ledger"]),
+        ("A ledger in a SQLite file", ["benchmarks.sqlite"]),
         ("Scan", ["benchmarks.scan", *(["--size", "30"] if quick else ["--memory"])]),
     ]
     for title, command in runs:

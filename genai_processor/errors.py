@@ -84,5 +84,9 @@ class InvalidSettlementError(LedgerError, ValueError):
     """A settlement lacks what it needs: who settles it, and a note that says on what ground."""
 
 
+class ConformanceError(GenAIProcessorError, AssertionError):
+    """A ledger does not do what every ledger has to; the message names each check that failed, and in what."""
+
+
 class TraceFileError(GenAIProcessorError):
     """A recorded trace cannot be read; the message names file and line."""

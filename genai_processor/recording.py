@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, attach, set_value
 
 from genai_processor.forks import call_in_child
+from genai_processor.ledger.entries import State
 from genai_processor.ledger.memory import MemoryLedger
 from genai_processor.ledger.protocol import Ledger
 from genai_processor.ledger.requests import Returned, Sighting
@@ -25,6 +26,7 @@ from genai_processor.telemetry import Fault, Faults
 MAX_WAITING: Final = 2048
 """How many sightings may wait for a slow ledger; what comes on top is counted and not recorded."""
 
+_MAX_URGENT: Final = 8 * MAX_WAITING  # of whatever did not end well
 _EXIT_SECONDS: Final = 5.0
 
 
@@ -64,6 +66,8 @@ class DirectRecorder:
     def __init__(self, ledger: Ledger, faults: Faults) -> None:
         self._record = _recording(ledger)
         self._record_return = _recording_returns(ledger)
+        self.failed = False
+        """Something could not be recorded since somebody last asked."""
         self._faults = faults
 
     def record(self, sighting: Sighting) -> str | None:
@@ -71,6 +75,7 @@ class DirectRecorder:
         try:
             return self._record(sighting)
         except Exception as error:  # noqa: BLE001 - whatever a ledger raises, the span goes on
+            self.failed = True
             self._faults.count(Fault.LEDGER, "A verdict could not be recorded in the ledger", error)
             return None
 
@@ -111,6 +116,7 @@ class BackgroundRecorder:
     def __init__(self, ledger: Ledger, faults: Faults) -> None:
         self._direct = DirectRecorder(ledger, faults)
         self._faults = faults
+        self._lost = False
         self._begin()
         call_in_child(self._begin)
 
@@ -125,7 +131,10 @@ class BackgroundRecorder:
 
     def record(self, sighting: Sighting) -> str | None:
         """Record soon. What is too much is counted and dropped: the ledger will then know less, never wrong."""
-        if self._waiting.qsize() >= MAX_WAITING:
+        waiting = self._waiting.qsize()
+        good = sighting.state == State.COMPLETED  # of which there are many, and which wait for nobody
+        if waiting >= (MAX_WAITING if good else _MAX_URGENT):
+            self._lost = True
             self._faults.count(Fault.LEDGER_OVERFLOW, "The ledger is too slow; some verdicts are not recorded")
             return None
         self._waiting.put(sighting)
@@ -137,14 +146,22 @@ class BackgroundRecorder:
         self.record(returned.sighting())
 
     def flush(self, timeout: float) -> bool:
-        """Wait for what waits now; False at once if there is no thread that could bring it to the ledger."""
+        """Wait for what waits now; False at once if there is no thread that could bring it to the ledger.
+
+        Also False if something was lost since the last time.
+        """
         if self._to_start and self._waiting.empty():
-            return True
+            return not self._has_lost()
         if not self._start():
             return False
         done = threading.Event()
         self._waiting.put(done)
-        return done.wait(timeout)
+        recorded = done.wait(timeout)
+        return not self._has_lost() and recorded
+
+    def _has_lost(self) -> bool:
+        lost, self._lost, self._direct.failed = self._lost or self._direct.failed, False, False
+        return lost
 
     def _start(self) -> bool:
         """Start the thread unless that is done. Returns whether there is one; if not, the next call tries again."""

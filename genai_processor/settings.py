@@ -95,7 +95,8 @@ class Settings:
     ledger: str = _setting(
         "memory:",
         _URL,
-        "Where to keep what was claimed, what ended how and what is quarantined. `memory:` is this process.",
+        "Where to keep what was claimed, what ended how and what is quarantined. `memory:` is this process, "
+        "`sqlite:///PATH` a file for all processes of one host, which outlives them.",
     )
     read_only_tools: tuple[str, ...] = _setting(
         (), _GLOBS, "Tools that change nothing: a failed call may always be tried again."

@@ -100,7 +100,8 @@ ARROWS = {
 def test_imports_run_one_way(package: str) -> None:
     allowed = {f"genai_processor.{name}" for name in (package, *ARROWS[package])}
     for path in sorted((ROOT / "genai_processor" / package).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            assert getattr(node, "level", 0) == 0, f"{path}:{node.lineno} imports relative to itself; write the whole name"
             names = [node.module] if isinstance(node, ast.ImportFrom) else []
             names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             for name in names:

@@ -10,11 +10,12 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from genai_processor.cli.answer import answering
+from genai_processor.cli.console import console, warn
 from genai_processor.cli.output import write_json, write_json_lines
 from genai_processor.cli.progress import ScanProgress
+from genai_processor.cli.queue import export, queue, release, settle, show
 from genai_processor.cli.scan import scan_rows
 from genai_processor.cli.table import Table
 from genai_processor.retry.policy import Policy
@@ -29,7 +30,6 @@ app = typer.Typer(
 )
 
 _READ, _DAMAGED = 0, 1
-_PIPED_WIDTH = 120
 
 
 class Format(StrEnum):
@@ -104,7 +104,7 @@ def scan(
     """
     settings = Settings.from_environ(
         os.environ,
-        _warn,
+        warn,
         read_only_tools=read_only,
         idempotent_tools=idempotent,
         known_tools=known,
@@ -128,7 +128,7 @@ def scan(
         elif format is Format.json:
             count = write_json(rows, sys.stdout.buffer)
         else:
-            count = Table(_console(), every_call=all_calls, before_print=progress.stop).print(rows)
+            count = Table(console(), every_call=all_calls, before_print=progress.stop).print(rows)
     raise typer.Exit(_DAMAGED if count["error"] else _READ)
 
 
@@ -142,27 +142,12 @@ def settings(
             typer.echo(settings_table())
         return
     with answering():
-        console = _console()
+        out = console()
         for row in SETTINGS:
-            console.print(row.name, style="bold", highlight=False)
-            console.print(f"{row.type}; default: {row.default}. {row.meaning}", highlight=False, markup=False)
-            console.print()
+            out.print(row.name, style="bold", highlight=False)
+            out.print(f"{row.type}; default: {row.default}. {row.meaning}", highlight=False, markup=False)
+            out.print()
 
 
-class _Console(Console):
-    """Leaves a closed pipe to `answering`, as every other fault of the output."""
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
-
-
-def _console() -> Console:
-    """Standard output. What is piped is made for a wide reader, unless COLUMNS says otherwise."""
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    piped = not sys.stdout.isatty() and not os.environ.get("COLUMNS")
-    return _Console(width=_PIPED_WIDTH if piped else None)
-
-
-def _warn(sentence: str) -> None:
-    typer.echo(f"genai-processor: {sentence}", err=True)
+for _command in (queue, show, settle, release, export):
+    app.command(no_args_is_help=False)(_command)

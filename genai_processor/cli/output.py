@@ -75,6 +75,11 @@ def write_json(rows: Rows, out: IO[bytes]) -> Counts:
 _LINE = orjson.OPT_APPEND_NEWLINE
 
 
+def dumped_line(row: dict[str, Any]) -> bytes:
+    """One object, and the end of its line."""
+    return _dumped(row, _LINE)
+
+
 def _dumped(row: dict[str, Any], options: int = 0) -> bytes:
     try:
         return orjson.dumps(row, str, options)

@@ -12,6 +12,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
+from genai_processor.cli.console import printable
 from genai_processor.cli.output import SECTIONS, Counts, Rows
 
 MAX_LINES = 10_000
@@ -94,7 +95,7 @@ class Table:
 
     def _line(self, section: str, *cells: str | None) -> None:
         if len(self._lines[section]) < MAX_LINES:
-            self._lines[section].append(tuple(_printable(cell) if cell else "-" for cell in cells))
+            self._lines[section].append(tuple(printable(cell) if cell else "-" for cell in cells))
         else:
             self._more[section] += 1
 
@@ -136,13 +137,6 @@ def _counted(number: int, what: str) -> str:
 def _where(file: str, trace_id: str | None = None) -> str:
     name = os.path.basename(file) or file
     return name if trace_id is None else f"{name}:{trace_id[:8]}"
-
-
-def _printable(cell: str) -> str:
-    """The text with whatever a terminal might obey, or cannot show, escaped."""
-    if cell.isprintable():
-        return cell
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in cell)
 
 
 def _laid_out(lines: Sequence[tuple[str, ...]], width: int) -> Iterator[Iterable[str]]:

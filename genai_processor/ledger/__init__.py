@@ -46,6 +46,7 @@ __all__ = [
 
 _LEDGERS: Final = {
     "memory": "genai_processor.ledger.memory:MemoryLedger",
+    "sqlite": "genai_processor.ledger.sqlite:SQLiteLedger",
 }
 """URL scheme -> the class whose `from_url` opens it, imported only when asked for."""
 
@@ -54,7 +55,8 @@ def open_ledger(url: str) -> Ledger:
     """Open the ledger that a URL names.
 
     Args:
-        url: ``memory:``, with bounds as options (``memory:?max_entries=1000``).
+        url: ``memory:``, with bounds as options (``memory:?max_entries=1000``), or ``sqlite:///PATH``
+            (``sqlite:////PATH`` from the root; options ``max_age_days`` and ``timeout_seconds``).
 
     Raises:
         LedgerURLError: No ledger has that scheme, or the ledger does not know an option.

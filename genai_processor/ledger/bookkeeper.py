@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operations of a `MemoryLedger`, each of which the ledger runs under its lock, one at a time."""
+"""The operations of a ledger, wherever it keeps its entries; each is one atomic operation, which the ledger sees to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from genai_processor.ledger.transitions import ENDS, SIGHTINGS, Event
 
 
 class Bookkeeper(Changes):
-    """Changes the entries of a shelf by the rules. Not thread-safe: the ledger's lock stands around it."""
+    """Changes entries by the rules. Not thread-safe: the ledger's lock or transaction stands around it."""
 
     rejected = 0
     """How many sightings could not be used."""
@@ -171,12 +171,12 @@ class Bookkeeper(Changes):
 
     def expire(self) -> tuple[Entry, ...]:
         """Quarantine the claims whose lease has run out."""
-        return tuple(self._expire(self.shelf.open_entries(), self._clock()))
+        return tuple(self._expire(self.shelf.leased(), self._clock()))
 
     def _expire(self, entries: Iterable[Entry], now: int) -> list[Entry]:
-        overdue = [
+        overdue = [  # the oldest first: of calls inside each other, each is lost for itself, whatever keeps them
             entry.entry_id
-            for entry in entries
+            for entry in sorted(entries, key=lambda entry: (entry.created_ns, entry.entry_id))
             if entry.state is State.CLAIMED and entry.lease_expires_ns is not None and entry.lease_expires_ns <= now
         ]
         lost: list[Entry] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Making and moving the entries of a shelf, and whatever that means for the entries around them."""
+"""Making and moving entries, and whatever that means for the entries around them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, Final
 from genai_processor.errors import InvalidTransitionError, UnknownEntryError
 from genai_processor.ledger.entries import Change, Entry, State, new_entry
 from genai_processor.ledger.requests import Claim, Sighting
-from genai_processor.ledger.shelf import Bounds, Shelf
+from genai_processor.ledger.store import Entries
 from genai_processor.ledger.transitions import Event, next_state
 
 _HISTORY: Final = 50
 
 
 class Changes:
-    """Changes the entries of a shelf, one step at a time. Not thread-safe: the ledger's lock stands around it."""
+    """Changes entries, one step at a time. Not thread-safe: the ledger's lock or transaction stands around it."""
 
-    def __init__(self, bounds: Bounds, clock: Callable[[], int], new_id: Callable[[], str]) -> None:
-        """Begin with an empty shelf."""
-        self.shelf = Shelf(bounds)
+    def __init__(self, shelf: Entries, clock: Callable[[], int], new_id: Callable[[], str]) -> None:
+        """Work on a shelf, with the ledger's clock and whatever makes its ids."""
+        self.shelf = shelf
         self._clock = clock
         self._new_id = new_id
 

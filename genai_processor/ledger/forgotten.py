@@ -46,12 +46,8 @@ class Forgotten:
 
     def add_call(self, scope: str, tool: str, call_id: str | None, digest: str | None, turn: str | None) -> None:
         """Remember that the entry of a call whose end is known was evicted."""
-        if call_id:
-            key = _id_key(scope, tool, call_id, turn)
-            if key is not None:
-                self._add(key)
-        if turn:
-            self._add(("turn", scope, turn, tool, digest or None))
+        for key in keys_of_call(scope, tool, call_id, digest, turn):
+            self._add(key)
 
     def add_tool(self, scope: str, tool: str | None) -> None:
         """Make a tool unknown in a scope, or with None every tool there."""
@@ -72,11 +68,8 @@ class Forgotten:
         """Whether an earlier attempt at this very call may have been evicted."""
         if self._filter is None:
             return False
-        scope, tool, call_id, digest, turn = claim.scope, claim.tool, claim.call_id, claim.digest, claim.turn
-        keys: list[_Key | None] = [_id_key(scope, tool, call_id, turn) if call_id else None]
-        if turn:  # of an evicted entry the digest may never have been known
-            keys += [("turn", scope, turn, tool, digest or None), ("turn", scope, turn, tool, None)]
-        return any(key is not None and self._may_have(key) for key in keys)
+        keys = keys_of_call(claim.scope, claim.tool, claim.call_id, claim.digest, claim.turn, any_digest=True)
+        return any(self._may_have(key) for key in keys)
 
     def _add(self, key: _Key) -> None:
         words = self._filter
@@ -91,6 +84,30 @@ class Forgotten:
         mixed = hash(key)
         one, other = _MASKS[mixed >> 44 & 1023], _MASKS[mixed >> 54 & 1023]
         return self._filter[mixed % self._words] & one == one and self._filter[(mixed >> 24) % self._words] & other == other
+
+
+def keys_of_call(
+    scope: str, tool: str, call_id: str | None, digest: str | None, turn: str | None, *, any_digest: bool = False
+) -> list[_Key]:
+    """Return what identifies a call, by its id, and by its action within its turn.
+
+    Args:
+        scope: Where the id is unique.
+        tool: The tool.
+        call_id: The call id, or nothing.
+        digest: The digest of its arguments, or nothing.
+        turn: The turn that proposed it, or nothing.
+        any_digest: Also what identifies it if its digest was never known.
+    """
+    keys: list[_Key] = []
+    id_key = _id_key(scope, tool, call_id, turn) if call_id else None
+    if id_key is not None:
+        keys.append(id_key)
+    if turn:
+        keys.append(("turn", scope, turn, tool, digest or None))
+        if any_digest and digest:
+            keys.append(("turn", scope, turn, tool, None))
+    return keys
 
 
 def _id_key(scope: str, tool: str, call_id: str, turn: str | None) -> _Key | None:

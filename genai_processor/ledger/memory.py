@@ -18,7 +18,7 @@ from genai_processor.ledger.noted import entry_of, id_of, without_digest
 from genai_processor.ledger.paging import page_of
 from genai_processor.ledger.protocol import DEFAULT_PAGE, Page, Query, Stats
 from genai_processor.ledger.requests import Claim, Granted, Outcome, Refusal, Returned, Sighting
-from genai_processor.ledger.shelf import Bounds
+from genai_processor.ledger.shelf import Bounds, Shelf
 
 
 class MemoryLedger:
@@ -41,10 +41,10 @@ class MemoryLedger:
             clock: The time, in nanoseconds since the Unix epoch.
             new_id: Makes entry ids: random, never the same twice.
         """
-        self._books = Bookkeeper(Bounds() if bounds is None else bounds, clock, new_id)
+        self._shelf = Shelf(Bounds() if bounds is None else bounds)
+        self._books = Bookkeeper(self._shelf, clock, new_id)
         self._record = self._books.record  # bound once: see `note` and `record_return`
         self._record_return = self._books.record_return
-        self._shelf = self._books.shelf
         self._lock = ForkSafeLock()
 
     @classmethod

@@ -114,6 +114,10 @@ class Shelf:
         """Return the entries that nobody has settled and whose end is not known."""
         return list(self._open.values())
 
+    def leased(self) -> list[Entry]:
+        """Return, among others, the claims that have a lease."""
+        return self.open_entries()
+
     def bearing_on(self, claim: Claim) -> Iterator[Entry]:
         """Yield the entries that bear on a claim, as `genai_processor.ledger.claims` defines it."""
         if claim.call_id is not None:

@@ -34,7 +34,7 @@ def is_usable(seen: Sighting) -> bool:
     """Whether a sighting can be recorded at all: whatever telemetry says, a ledger only takes names as keys."""
     if not isinstance(seen, Sighting):
         return False
-    scope, tool, state, call_id, digest, turn, entry_id, _, reason, _, _, _ = seen
+    scope, tool, state, call_id, digest, turn, entry_id, effect, reason, _, trace_id, span_id = seen
     return (
         isinstance(scope, str)
         and isinstance(tool, str)
@@ -47,6 +47,9 @@ def is_usable(seen: Sighting) -> bool:
         and (turn is None or isinstance(turn, str))
         and (entry_id is None or isinstance(entry_id, str))
         and (reason is None or isinstance(reason, str))
+        and isinstance(effect, str)
+        and (trace_id is None or isinstance(trace_id, str))
+        and (span_id is None or isinstance(span_id, str))
     )
 
 

@@ -115,7 +115,7 @@ def test_any_other_is_told_from_a_thread_that_starts_with_the_first_call(totals:
 
 
 def test_a_slow_ledger_holds_nobody_up_and_the_rest_is_counted(totals: Totals, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("genai_processor.recording.MAX_WAITING", 10)
+    monkeypatch.setattr("genai_processor.recording._MAX_URGENT", 10)
     ledger = Remote()
     ledger.gate.clear()
     recorder = BackgroundRecorder(ledger, Faults(totals))  # type: ignore[arg-type]
@@ -129,12 +129,27 @@ def test_a_slow_ledger_holds_nobody_up_and_the_rest_is_counted(totals: Totals, m
     assert len(ledger.inner.pending().entries) == 30 - lost
 
 
+def test_calls_that_came_back_push_out_none_that_may_have_committed(totals: Totals, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("genai_processor.recording.MAX_WAITING", 10)
+    ledger = Remote()
+    ledger.gate.clear()
+    recorder = BackgroundRecorder(ledger, Faults(totals))  # type: ignore[arg-type]
+    for _ in range(30):
+        recorder.record_return(RETURNED)
+    for number in range(15):
+        recorder.record(sighting(number))
+    ledger.gate.set()
+    assert not recorder.flush(10), "some that came back were dropped"
+    assert len(ledger.inner.pending().entries) == 15
+
+
 def test_a_ledger_that_raises_is_told_the_next_one_all_the_same(totals: Totals) -> None:
     ledger = Remote()
     ledger.fails = True
     recorder = BackgroundRecorder(ledger, Faults(totals))  # type: ignore[arg-type]
     recorder.record(sighting(1))
-    assert recorder.flush(10)
+    assert not recorder.flush(10), "it was not recorded"
+    assert recorder.flush(10), "nothing was lost since"
     ledger.fails = False
     recorder.record(sighting(2))
     assert recorder.flush(10)

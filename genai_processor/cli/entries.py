@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How entries of a ledger are printed, for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
+
+from genai_processor.cli.console import printable
+from genai_processor.ledger import Entry, Page
+
+_GAP: Final = 2
+_WHOLE: Final = ("entry", "v", "state", "trace", "made")
+_CUT: Final = ("tool", "reason", "call id", "scope")
+_SHORTEST: Final = 8
+"""A column that may be cut keeps so many characters; where that is too wide, an entry takes two lines."""
+_TRACE_PREFIX: Final = 8
+
+_FIRST: Final = ("entry", "v", "state", "trace", "tool")
+_SECOND: Final = ("made", "reason", "call id", "scope")
+
+
+def shown(entry: Entry) -> dict[str, Any]:
+    """Return an entry for a program: every field by its name, times in nanoseconds since the epoch."""
+    return asdict(entry)
+
+
+def print_page(out: Console, page: Page) -> None:
+    """Print a page of the queue as a table: an entry a line, or on a narrow terminal two."""
+    if not page.entries:
+        out.print("nothing waits for anybody", highlight=False)
+        return
+    headings = {name: name for name in (*_WHOLE, *_CUT)}
+    rows = [headings, *map(_cells, page.entries)]
+    widths = {name: max(cell_len(row[name]) for row in rows) for name in headings}
+    one = _fitted(widths, (*_WHOLE, *_CUT), out.width)
+    if one is not None:
+        layout: tuple[tuple[str, dict[str, int]], ...] = (("", one),)
+    else:
+        layout = (
+            ("", _fitted(widths, _FIRST, out.width) or _least(widths, _FIRST)),
+            ("  ", _fitted(widths, _SECOND, out.width - 2) or _least(widths, _SECOND)),
+        )
+    for number, row in enumerate(rows):
+        for indent, columns in layout:
+            line = indent + (" " * _GAP).join(_cut(row[name], width, name) for name, width in columns.items())
+            out.print(Text(line.rstrip(), style="" if number else "bold"), highlight=False, soft_wrap=True)
+    if page.cursor is not None:
+        out.print(Text(f"\nthere are more: --cursor {page.cursor}"), highlight=False, soft_wrap=True)
+
+
+def _cells(entry: Entry) -> dict[str, str]:
+    cells = {
+        "entry": entry.entry_id,
+        "v": str(entry.version),
+        "state": str(entry.state),
+        "trace": (entry.trace_id or "-")[:_TRACE_PREFIX],
+        "made": _time(entry.created_ns),
+        "tool": entry.tool,
+        "reason": entry.reason or "-",
+        "call id": entry.call_id or "-",
+        "scope": entry.scope,
+    }
+    return {name: printable(text) for name, text in cells.items()}
+
+
+def _fitted(widths: dict[str, int], names: Sequence[str], room: int) -> dict[str, int] | None:
+    """Return the widths of some columns side by side, the widest of those that may be cut made narrower; None: no room."""
+    fitted = {name: widths[name] for name in names}
+    least = _least(widths, names)
+    while sum(fitted.values()) + _GAP * (len(fitted) - 1) > room:
+        narrower = [name for name in names if fitted[name] > least[name]]
+        if not narrower:
+            return None
+        fitted[max(narrower, key=fitted.__getitem__)] -= 1
+    return fitted
+
+
+def _least(widths: dict[str, int], names: Sequence[str]) -> dict[str, int]:
+    return {name: min(widths[name], _SHORTEST) if name in _CUT else widths[name] for name in names}
+
+
+def _cut(text: str, width: int, name: str) -> str:
+    if cell_len(text) <= width:
+        return set_cell_size(text, width)
+    if name == "call id":  # its beginning is that of all others
+        return "…" + set_cell_size(text[::-1], width - 1)[::-1]
+    return set_cell_size(text, width - 1) + "…"
+
+
+def print_one(out: Console, entry: Entry) -> None:
+    """Print all that is known of one entry."""
+    for name, value in shown(entry).items():
+        if name in ("history", "settlement") or value in (None, "", False):
+            continue
+        text = _time(value) if name.endswith("_ns") else str(value)
+        out.print(Text(f"{name:18s} {printable(text)}"), highlight=False)
+    if entry.settlement is not None:
+        settled = entry.settlement
+        text = f"{'settled':18s} {settled.resolution} by {settled.who} on {_time(settled.at_ns)}: {settled.note}"
+        out.print(Text(printable(text)), highlight=False)
+    for change in entry.history:
+        who = f" by {change.who}" if change.who else ""
+        text = f"  {_time(change.at_ns)}  {change.before} -> {change.after}  {change.event} {change.reason or ''}{who}"
+        out.print(Text(printable(text)), highlight=False)
+
+
+def _time(at_ns: int) -> str:
+    return datetime.fromtimestamp(at_ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands for the person who settles what no machine can know: queue, show, settle, release, export.
+
+None of them makes a ledger. Exit status: 0, or 1 if the ledger refuses (no such entry; it cannot be settled like that), 2 if
+the command line is wrong, 3 if the answer cannot be written, 4 if the ledger cannot be used, as where there is none.
+"""
+
+from __future__ import annotations
+
+import getpass
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Annotated, Final
+
+import typer
+
+from genai_processor.cli.answer import answering
+from genai_processor.cli.console import console, printable, usage_error, warn
+from genai_processor.cli.entries import print_one, print_page, shown
+from genai_processor.cli.output import dumped_line
+from genai_processor.errors import LedgerError, LedgerUnavailableError, LedgerURLError
+from genai_processor.ledger import Entry, Ledger, Page, Query, Resolution, State, open_ledger
+from genai_processor.settings import Settings
+
+_REFUSED: Final = 1
+_UNAVAILABLE: Final = 4
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_OLDEST_DAYS: Final = 36_500
+_LARGEST_PAGE: Final = 10_000
+
+
+class Waiting(StrEnum):
+    """What waits for a person."""
+
+    quarantined = "quarantined"
+    undelivered = "undelivered"
+
+
+LedgerOption = Annotated[
+    str | None,
+    typer.Option("--ledger", metavar="URL", help="The ledger, as in sqlite:///PATH. Beats GENAI_PROCESSOR_LEDGER."),
+]
+ToolOption = Annotated[str | None, typer.Option(help="Only this tool.")]
+ScopeOption = Annotated[str | None, typer.Option(help="Only this conversation, session or trace.")]
+OlderOption = Annotated[
+    str | None,
+    typer.Option("--older-than", metavar="AGE", help="Only calls whose entry was made so long ago or longer: 30m, 12h, 7d."),
+]
+StateOption = Annotated[Waiting | None, typer.Option(help="Only calls in this state.")]
+
+
+class Shown(StrEnum):
+    """How entries are printed."""
+
+    table = "table"
+    json = "json"
+
+
+def queue(
+    ledger: LedgerOption = None,
+    tool: ToolOption = None,
+    scope: ScopeOption = None,
+    state: StateOption = None,
+    older_than: OlderOption = None,
+    limit: Annotated[int, typer.Option(min=1, max=_LARGEST_PAGE, help="How many entries a page has.")] = 100,
+    cursor: Annotated[str | None, typer.Option(help="Where the page before said to go on.")] = None,
+    format: Annotated[Shown, typer.Option(help="table for people; json is one object.")] = Shown.table,
+) -> None:
+    """List the calls that wait for a person, oldest first.
+
+    Times are UTC. Exit status: 0, or 2 if the command line is wrong, 3 if the answer cannot be written, 4 if the ledger
+    cannot be used, as where there is none: this makes none.
+    """
+    query = _query(tool, scope, state, older_than)
+    with answering(), _opened(ledger) as opened:
+        page = _page(opened, query, limit, cursor)
+        if format is Shown.json:
+            rows = [shown(entry) for entry in page.entries]
+            sys.stdout.buffer.write(dumped_line({"entries": rows, "cursor": page.cursor}))
+            return
+        print_page(console(), page)
+
+
+def export(
+    ledger: LedgerOption = None,
+    tool: ToolOption = None,
+    scope: ScopeOption = None,
+    state: StateOption = None,
+    older_than: OlderOption = None,
+) -> None:
+    """Write every call that waits for a person as JSON lines, with its history.
+
+    Exit status: as of `queue`.
+    """
+    query = _query(tool, scope, state, older_than)
+    with answering(), _opened(ledger) as opened:
+        for entry in _everything(opened, query):
+            sys.stdout.buffer.write(dumped_line(shown(entry)))
+        sys.stdout.buffer.flush()
+
+
+def show(
+    entry_id: Annotated[str, typer.Argument(metavar="ENTRY", help="Its id, as `queue` prints it.")],
+    ledger: LedgerOption = None,
+    format: Annotated[Shown, typer.Option(help="table for people; json is one object.")] = Shown.table,
+) -> None:
+    """Show all that is known of one entry, with its history. A ledger holds no arguments and no results.
+
+    Exit status: 0, 1 if there is no such entry, otherwise as of `queue`.
+    """
+    with answering(), _opened(ledger) as opened:
+        entry = opened.get(entry_id)
+        if entry is None:
+            warn(
+                f"no entry {printable(entry_id)}: never made in this ledger, or expired; "
+                "if a tool ran, its effect may have committed"
+            )
+            raise typer.Exit(_REFUSED)
+        if format is Shown.json:
+            sys.stdout.buffer.write(dumped_line(shown(entry)))
+            return
+        print_one(console(), entry)
+
+
+WhoOption = Annotated[str | None, typer.Option(help="Who settles it; by default who is logged in.")]
+NoteOption = Annotated[str, typer.Option(help="On what ground: what was looked at, and what it showed.")]
+VersionOption = Annotated[
+    int, typer.Option(min=1, help="The version that you read, as `queue` and `show` print it: of two people, one settles.")
+]
+
+
+def settle(
+    entry_id: Annotated[str, typer.Argument(metavar="ENTRY", help="Its id.")],
+    resolution: Annotated[Resolution, typer.Argument(help="What the call did in the world.")],
+    note: NoteOption,
+    version: VersionOption,
+    who: WhoOption = None,
+    ledger: LedgerOption = None,
+) -> None:
+    """Say what a quarantined or undelivered call did in the world.
+
+    committed: the effect happened. compensated: it happened and was undone. not_committed: it did not happen, which
+    releases one new attempt. Nothing enforces any of that yet in this version: it is a record for whoever runs the call
+    again.
+
+    Exit status: 0, 1 if it cannot be settled like that (the entry is unknown, has changed, or waits for nobody), otherwise
+    as of `queue`.
+    """
+    _settle(ledger, entry_id, resolution, who, note, version)
+
+
+def release(
+    entry_id: Annotated[str, typer.Argument(metavar="ENTRY", help="Its id.")],
+    note: NoteOption,
+    version: VersionOption,
+    who: WhoOption = None,
+    ledger: LedgerOption = None,
+) -> None:
+    """Say that a call had no effect, which releases one new attempt: the same as `settle ENTRY not_committed`.
+
+    Nothing enforces that yet in this version: it is a record for whoever runs the call again. Exit status: as of `settle`.
+    """
+    _settle(ledger, entry_id, Resolution.NOT_COMMITTED, who, note, version)
+
+
+def _settle(url: str | None, entry_id: str, resolution: Resolution, who: str | None, note: str, version: int) -> None:
+    name = _whoami() if who is None else who
+    with answering(), _opened(url) as opened:
+        settled = opened.settle(entry_id, resolution, who=name, note=note, version=version)
+        out = console()
+        text = f"{settled.entry_id} is settled: {resolution} (by {printable(name)})\n{_MEANING[resolution]} {_UNENFORCED}"
+        out.print(text, highlight=False, markup=False)
+
+
+_MEANING: Final = {
+    Resolution.COMMITTED: "Recorded as committed: the effect happened.",
+    Resolution.NOT_COMMITTED: "Recorded as not committed: one new attempt is released.",
+    Resolution.COMPENSATED: "Recorded as compensated: the effect happened and was undone.",
+}
+_UNENFORCED: Final = "Nothing enforces that yet in this version: whoever runs the call again has to look."
+
+
+def _whoami() -> str:
+    try:
+        return getpass.getuser()
+    except (ImportError, KeyError, OSError):
+        raise usage_error("--who", "nobody is logged in under a name; say who settles it") from None
+
+
+# -- ledgers -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _opened(url: str | None) -> Iterator[Ledger]:
+    """Open the ledger that a URL or the environment names; its errors end the command with one line."""
+    url = url or Settings.from_environ().ledger
+    if url.partition(":")[0].lower() == "memory":
+        raise usage_error(
+            "--ledger",
+            "a ledger in memory ends with its process, so there is nothing to see from here; "
+            "name one that lasts, as in sqlite:///PATH",
+        )
+    try:
+        ledger = open_ledger(_existing(url))
+        try:
+            yield ledger
+        finally:
+            ledger.close()
+    except LedgerURLError as error:
+        raise usage_error("--ledger", str(error).replace(_existing(url), url)) from error
+    except LedgerError as error:
+        warn(printable(str(error)))
+        raise typer.Exit(_UNAVAILABLE if isinstance(error, LedgerUnavailableError) else _REFUSED) from error
+
+
+def _existing(url: str) -> str:
+    """The URL of a ledger that is not to be made. Only files would be."""
+    if url.partition(":")[0].lower() != "sqlite":
+        return url
+    rest, hash_sign, fragment = url.partition("#")
+    return f"{rest}{'&' if '?' in rest else '?'}create=false{hash_sign}{fragment}"
+
+
+def _page(ledger: Ledger, query: Query, limit: int, cursor: str | None) -> Page:
+    try:
+        return ledger.pending(query, limit=limit, cursor=cursor)
+    except LedgerUnavailableError:
+        raise
+    except (LedgerError, OverflowError) as error:
+        if cursor is None:
+            raise
+        sentence = f"{cursor[:100]!r} is not a cursor that a page gave; begin again without one"
+        raise usage_error("--cursor", sentence) from error
+
+
+def _everything(ledger: Ledger, query: Query) -> Iterator[Entry]:
+    cursor = None
+    while True:
+        page = ledger.pending(query, limit=1_000, cursor=cursor)
+        yield from page.entries
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
+def _query(tool: str | None, scope: str | None, state: Waiting | None, older_than: str | None) -> Query:
+    before = None if older_than is None else time.time_ns() - int(_seconds(older_than) * 1e9)
+    return Query(tool, scope, None if state is None else State(state.value), created_before_ns=before)
+
+
+def _seconds(age: str) -> float:
+    number, unit = age[:-1], age[-1:]
+    if unit not in _UNITS or not number.replace(".", "", 1).isdecimal():
+        raise usage_error("--older-than", f"{age[:100]!r} is no age: write a number and s, m, h or d, as in 12h")
+    seconds = float(number) * _UNITS[unit]
+    if seconds > _OLDEST_DAYS * _UNITS["d"]:
+        raise usage_error("--older-than", f"{age[:100]!r} is too long ago: {_OLDEST_DAYS}d at most")
+    return seconds

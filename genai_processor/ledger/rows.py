@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An `Entry` as a row of a table, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from enum import Enum
+from operator import attrgetter
+from typing import Any, Final
+
+from genai_processor.ledger.entries import Change, Entry, Resolution, Settlement, State, new_entry
+
+COLUMNS: Final = tuple(spec.name for spec in fields(Entry))
+"""The columns of the table of entries, in the order of a row."""
+
+_values: Final = attrgetter(*COLUMNS)
+_CHANGE: Final = tuple(spec.name for spec in fields(Change))
+_changed: Final = attrgetter(*_CHANGE)
+_LARGEST: Final = 2**63 - 1  # which is the year 2262
+_FLAGS: Final = ("guarded", "child_uncertain")
+_NUMBERS: Final = (
+    "version",
+    "created_ns",
+    "updated_ns",
+    "attempt",
+    "witnessed",
+    "started_ns",
+    "lease_expires_ns",
+    *_FLAGS,
+)
+_OPTIONAL: Final = frozenset(
+    {"call_id", "digest", "turn", "parent", "reason", "started_ns", "lease_expires_ns", "trace_id", "span_id"}
+    | {"settlement", "released_to", "released_by"}
+)
+
+
+def column(name: str) -> str:
+    """Return the definition of a column."""
+    kind = "BIGINT" if name in _NUMBERS else "TEXT"
+    key = " PRIMARY KEY" if name == "entry_id" else ""
+    return f"{name} {kind}{'' if name in _OPTIONAL else ' NOT NULL'}{key}"
+
+
+def row_of(entry: Entry) -> list[Any]:
+    """Return the values of an entry, in the order of `COLUMNS`."""
+    return [_written(value) for value in _values(entry)]
+
+
+def changes_of(old: Entry, new: Entry) -> dict[str, Any]:
+    """Return the columns in which two versions of an entry differ, with the new values."""
+    pairs = zip(COLUMNS, _values(old), _values(new), strict=True)
+    return {name: _written(after) for name, before, after in pairs if after is not before and after != before}
+
+
+def _written(value: Any) -> Any:
+    kind = type(value)
+    if value is None or kind is str:
+        return value
+    if kind is int:
+        return max(-_LARGEST, min(value, _LARGEST))
+    if kind is bool:
+        return int(value)
+    if kind is tuple:
+        return json.dumps([dict(zip(_CHANGE, _changed(change), strict=True)) for change in value]) if value else "[]"
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, str):
+        return str.__str__(value)
+    return _written(int(value)) if isinstance(value, (int, float)) else json.dumps(asdict(value))
+
+
+def entry_from(row: Sequence[Any]) -> Entry:
+    """Return the entry that a row holds."""
+    values = dict(zip(COLUMNS, row, strict=True))
+    values["state"] = State(values["state"])
+    values["settlement"] = None if values["settlement"] is None else _settlement(json.loads(values["settlement"]))
+    history = values["history"]
+    values["history"] = () if history == "[]" else tuple(_change(change) for change in json.loads(history))
+    values.update({name: bool(values[name]) for name in _FLAGS})
+    return new_entry(**values)
+
+
+def _settlement(values: Mapping[str, Any]) -> Settlement:
+    return Settlement(**{**values, "resolution": Resolution(values["resolution"])})
+
+
+def _change(values: Mapping[str, Any]) -> Change:
+    return Change(**{**values, "before": State(values["before"]), "after": State(values["after"])})

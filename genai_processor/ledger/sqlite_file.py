@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opening the SQLite file of a ledger: whether it is one, and which version of the tables it has."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from genai_processor.errors import LedgerUnavailableError
+from genai_processor.ledger.bookkeeper import Bookkeeper
+from genai_processor.ledger.requests import Claim, Sighting
+from genai_processor.ledger.tables import SCHEMA, SCHEMA_VERSION
+
+_Call = TypeVar("_Call", Sighting, Claim)
+_APPLICATION: Final = 0x67656E61  # "gena", in the header of the file: it is a ledger, and no other application's
+
+
+@dataclass(slots=True)
+class Opened:
+    """A connection, and the bookkeeper that works through it.
+
+    Attributes:
+        connection: The connection; transactions are begun and ended by hand.
+        path: The file that was opened.
+        identity: Which file that was.
+        books: The bookkeeper, once there is one.
+    """
+
+    connection: sqlite3.Connection
+    path: str
+    identity: tuple[int, int] | None
+    books: Bookkeeper | None = None
+
+    def is_gone(self) -> bool:
+        """Whether the path names another file by now, or none."""
+        return _identity(self.path) != self.identity
+
+    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        """Run a statement; see `genai_processor.ledger.tables.Execute`. What UTF-8 cannot hold is escaped."""
+        try:
+            return self.connection.execute(statement, parameters).fetchall()
+        except UnicodeEncodeError:
+            return self.connection.execute(statement, [_encodable(value) for value in parameters]).fetchall()
+
+
+def _encodable(value: Any) -> Any:
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+
+
+def encodable(call: _Call) -> _Call:
+    """Return a request as it will be written, so that the rules compare it with entries as they were written."""
+    named = call._asdict() if isinstance(call, Sighting) else {spec.name: getattr(call, spec.name) for spec in fields(call)}
+    try:
+        "".join(value for value in named.values() if isinstance(value, str)).encode()
+    except UnicodeEncodeError:
+        return type(call)(**{name: _encodable(value) for name, value in named.items()})
+    return call
+
+
+def open_file(path: str, timeout: float, *, create: bool) -> Opened:
+    """Open a ledger's file, and make its tables if it is new.
+
+    Args:
+        path: The file.
+        timeout: How many seconds to wait for other processes.
+        create: Make the file if there is none.
+
+    Raises:
+        LedgerUnavailableError: There is no such file, or it is not a ledger, or one of a later version.
+        sqlite3.Error: It cannot be opened or read.
+    """
+    if not create and not os.path.exists(path):
+        raise LedgerUnavailableError(f"no ledger at {path}")
+    uri = f"{Path(path).absolute().as_uri()}?mode={'rwc' if create else 'rw'}"
+    connection = sqlite3.connect(
+        uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False, cached_statements=256
+    )
+    try:
+        if not _is_ready(connection, path):
+            _make(connection, path, timeout, create=create)
+        connection.execute("PRAGMA synchronous=FULL")
+        return Opened(connection, path, _identity(path))
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _is_ready(connection: sqlite3.Connection, path: str) -> bool:
+    """Whether the file has the tables of this version; False if it is empty."""
+    alone = not connection.in_transaction
+    if alone:  # so that all is read of one state of the file
+        connection.execute("BEGIN")
+    try:
+        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        application, version = _pragma(connection, "application_id"), _pragma(connection, "user_version")
+    finally:
+        if alone:
+            connection.execute("ROLLBACK")
+    if application != _APPLICATION:
+        if tables or application or version:
+            raise LedgerUnavailableError(f"{path} is a database of something else, not a ledger; name another file")
+        return False
+    if version > SCHEMA_VERSION:
+        raise LedgerUnavailableError(
+            f"the ledger {path} has schema {version}, and this version of genai_processor knows {SCHEMA_VERSION}: "
+            "it was made by a later version; upgrade this one"
+        )
+    return True
+
+
+def _make(connection: sqlite3.Connection, path: str, timeout: float, *, create: bool) -> None:
+    if not create:
+        raise LedgerUnavailableError(f"no ledger at {path}: the file is empty")
+    _switch_to_wal(connection, timeout)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if not _is_ready(connection, path):  # another process may have been faster
+            for statement in SCHEMA:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id={_APPLICATION}")
+            connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _switch_to_wal(connection: sqlite3.Connection, timeout: float) -> None:
+    """Let readers and a writer work side by side. For this SQLite does not wait for others, so it is tried again."""
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.005)
+        else:
+            return
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])

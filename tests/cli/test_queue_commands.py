@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A person at a terminal settles what a ledger in a file has in its queue."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from genai_processor.ledger import Entry, Resolution, Sighting, State, open_ledger
+
+COMMAND = [sys.executable, "-m", "genai_processor"]
+
+
+class Desk:
+    """A ledger in a file, and whoever works on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.url = f"sqlite:///{folder}/ledger.db"
+        self.ledger = open_ledger(self.url)
+        self.ledger.counts()  # makes the file
+
+    def quarantine(self, number: int = 1, tool: str = "refund", **more: Any) -> Entry:
+        seen = Sighting("conversation-1", tool, State.QUARANTINED, f"toolu_{number}x", f"d{number}", **more)
+        entry = self.ledger.record(seen)
+        assert entry is not None
+        return entry
+
+    def run(self, *arguments: str, code: int = 0, **environ: str) -> str:
+        environ = {**os.environ, "GENAI_PROCESSOR_LEDGER": self.url, "COLUMNS": "200", **environ}
+        done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, env=environ, timeout=60)
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr
+        return done.stdout if code == 0 else done.stderr
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def test_an_empty_queue_says_so(desk: Desk) -> None:
+    assert desk.run("queue") == "nothing waits for anybody\n"
+
+
+def test_what_waits_is_listed_and_filtered(desk: Desk) -> None:
+    first, second = desk.quarantine(1, reason="commitment_marker"), desk.quarantine(2, "mail")
+    listed = desk.run("queue")
+    assert first.entry_id in listed
+    assert "commitment_marker" in listed
+    assert second.entry_id in listed
+    assert second.entry_id not in desk.run("queue", "--tool", "refund")
+    assert desk.run("queue", "--scope", "elsewhere") == "nothing waits for anybody\n"
+    assert desk.run("queue", "--state", "undelivered") == "nothing waits for anybody\n"
+    assert desk.run("queue", "--older-than", "1h") == "nothing waits for anybody\n"
+    assert first.entry_id in desk.run("queue", "--older-than", "0s")
+
+
+def test_pages_follow_each_other(desk: Desk) -> None:
+    made = [desk.quarantine(number).entry_id for number in range(5)]
+    page = json.loads(desk.run("queue", "--limit", "3", "--format", "json"))
+    rest = json.loads(desk.run("queue", "--limit", "3", "--format", "json", "--cursor", page["cursor"]))
+    assert [entry["entry_id"] for entry in page["entries"] + rest["entries"]] == made
+    assert rest["cursor"] is None
+    assert f"--cursor {page['cursor']}" in desk.run("queue", "--limit", "3")
+
+
+def test_one_entry_is_shown_with_its_history(desk: Desk) -> None:
+    entry = desk.quarantine(reason="commitment_marker", trace_id="ab" * 16)
+    shown = desk.run("show", entry.entry_id)
+    assert "commitment_marker" in shown
+    assert "ab" * 16 in shown
+    assert json.loads(desk.run("show", entry.entry_id, "--format", "json"))["call_id"] == "toolu_1x"
+    assert "may have committed" in desk.run("show", "nobody", code=1)
+
+
+def test_a_settlement_is_kept_with_its_ground(desk: Desk) -> None:
+    entry = desk.quarantine()
+    said = desk.run("settle", entry.entry_id, "committed", "--who", "ann", "--note", "provider says paid", "--version", "1")
+    assert "is settled: committed (by ann)" in said
+    settled = desk.ledger.get(entry.entry_id)
+    assert settled is not None
+    assert settled.settlement is not None
+    assert (settled.settlement.resolution, settled.settlement.note) == (Resolution.COMMITTED, "provider says paid")
+    assert "provider says paid" in desk.run("show", entry.entry_id)
+    assert desk.run("queue") == "nothing waits for anybody\n"
+
+
+def test_a_release_says_what_it_allows(desk: Desk) -> None:
+    entry = desk.quarantine()
+    said = desk.run("release", entry.entry_id, "--note", "provider has nothing", "--version", "1", "--who", "ann")
+    assert "Recorded as not committed: one new attempt is released. Nothing enforces that yet in this version" in said
+    settled = desk.ledger.get(entry.entry_id)
+    assert settled is not None
+    assert settled.releases
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--version", "7", "--note", "n"], "read it again"),
+        (["--version", "1", "--note", " "], "neither is blank"),
+        (["--version", "1", "--note", "n", "--who", " "], "neither is blank"),
+    ],
+)
+def test_what_cannot_be_settled_like_that_is_one_line(desk: Desk, arguments: list[str], says: str) -> None:
+    entry = desk.quarantine()
+    said = desk.run("settle", entry.entry_id, "committed", "--who", "ann", *arguments, code=1)
+    assert says in said
+    assert len(said.strip().splitlines()) == 1
+    assert desk.run("queue") != "nothing waits for anybody\n"
+
+
+def test_an_export_has_every_entry_on_a_line(desk: Desk) -> None:
+    made = {desk.quarantine(number).entry_id for number in range(30)}
+    lines = desk.run("export").splitlines()
+    assert {json.loads(line)["entry_id"] for line in lines} == made
+
+
+def test_what_a_terminal_might_obey_is_escaped(desk: Desk) -> None:
+    entry = desk.quarantine(tool="re\x1b[31mfund")
+    for shown in (desk.run("queue"), desk.run("show", entry.entry_id)):
+        assert "\x1b" not in shown
+
+
+def test_a_ledger_in_memory_cannot_be_looked_at_from_here(desk: Desk) -> None:
+    assert "ends with its process" in desk.run("queue", code=2, GENAI_PROCESSOR_LEDGER="memory:").replace("\n", " ")
+
+
+def test_a_file_that_is_no_ledger_is_one_line(desk: Desk, tmp_path: Path) -> None:
+    other = tmp_path / "letter.txt"
+    other.write_text("Dear all, " * 1_000)
+    said = desk.run("queue", "--ledger", f"sqlite:///{other}", code=4)
+    assert str(other) in said
+    assert len(said.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("option", ["", "?timeout_seconds=2", "?create=true"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["queue"],
+        ["export"],
+        ["show", "nobody"],
+        ["settle", "nobody", "committed", "--version", "1", "--note", "n", "--who", "ann"],
+        ["release", "nobody", "--version", "1", "--note", "n", "--who", "ann"],
+    ],
+)
+def test_no_command_makes_a_ledger(tmp_path: Path, desk: Desk, command: list[str], option: str) -> None:
+    missing = tmp_path / "typing-error.db"
+    said = desk.run(*command, "--ledger", f"sqlite:///{missing}{option}", code=4)
+    assert f"no ledger at {missing}" in said
+    assert len(said.strip().splitlines()) == 1
+    assert not list(tmp_path.glob("typing-error*"))
+
+
+@pytest.mark.parametrize("resolution", list(Resolution))
+def test_no_settlement_promises_what_nothing_enforces(desk: Desk, resolution: Resolution) -> None:
+    entry = desk.quarantine()
+    said = desk.run("settle", entry.entry_id, resolution, "--note", "n", "--version", "1", "--who", "ann")
+    assert "Nothing enforces that yet in this version: whoever runs the call again has to look." in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--older-than", "99999999d"], "too long ago"),
+        (["--older-than", "9" * 400 + "s"], "too long ago"),
+        (["--older-than", "soon"], "is no age"),
+        (["--older-than", "-1d"], "is no age"),
+        (["--cursor", "99999999999999999999:x"], "not a cursor"),
+        (["--cursor", "-99999999999999999999:x"], "not a cursor"),
+        (["--cursor", "nonsense"], "not a cursor"),
+        (["--ledger", "ftp://somewhere"], "names no known ledger"),
+        (["--ledger", "sqlite:///l.db?odd=1"], "'sqlite:///l.db?odd=1'"),
+    ],
+)
+def test_what_is_wrong_with_the_command_line_is_one_line(desk: Desk, arguments: list[str], says: str) -> None:
+    desk.quarantine()
+    said = desk.run("queue", *arguments, code=2)
+    assert says in said
+    assert len(said.strip().splitlines()) == 1
+
+
+def test_what_is_not_utf8_is_no_traceback(desk: Desk) -> None:
+    odd = os.fsdecode(b"\xff")
+    entry = desk.quarantine()
+    assert desk.run("queue", "--tool", odd) == "nothing waits for anybody\n"
+    assert "no entry" in desk.run("show", odd, code=1)
+    assert "begin again" in desk.run("queue", "--cursor", odd, code=2)
+    desk.run("settle", entry.entry_id, "committed", "--who", odd, "--note", odd, "--version", "1")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such device")
+@pytest.mark.parametrize("command", ["queue", "export", "queue --format json"])
+def test_an_answer_that_cannot_be_written_is_status_3(desk: Desk, command: str) -> None:
+    desk.quarantine()
+    environ = {**os.environ, "GENAI_PROCESSOR_LEDGER": desk.url}
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([*COMMAND, *command.split()], stdout=full, stderr=subprocess.PIPE, env=environ, timeout=60)
+    assert done.returncode == 3
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["queue", "export", "show", "settle", "release"])
+def test_the_help_of_every_command_says_its_exit_statuses(desk: Desk, command: str) -> None:
+    assert "Exit status" in desk.run(command, "--help")
+
+
+LONG = {"trace_id": "ab12cd34" * 4, "reason": "commitment_marker"}
+
+
+@pytest.mark.parametrize("columns", [70, 80, 120, 200])
+def test_what_is_needed_to_settle_is_never_cut(desk: Desk, columns: int) -> None:
+    entries = [desk.quarantine(number, "transfer_money_" * 10, **LONG) for number in range(2)]
+    listed = desk.run("queue", COLUMNS=str(columns))
+    lines = listed.splitlines()
+    assert max(map(len, lines)) <= columns
+    assert len(lines) == 3 * (1 if columns >= 120 else 2)
+    for entry in entries:
+        line = next(line for line in lines if line.startswith(entry.entry_id))
+        assert line.split()[:4] == [entry.entry_id, "1", "quarantined", "ab12cd34"]
+        assert "toolu_" in listed
+    assert "made" in lines[0] + lines[1]
+
+
+def test_a_terminal_that_is_too_narrow_cuts_no_id(desk: Desk) -> None:
+    entry = desk.quarantine(**LONG)
+    assert entry.entry_id in desk.run("queue", COLUMNS="20")
+
+
+def test_of_a_call_id_the_end_is_kept(desk: Desk) -> None:
+    desk.quarantine(1234567890123456789, "t" * 50, **LONG)
+    assert "…456789x" in desk.run("queue", COLUMNS="120", PYTHONIOENCODING="utf-8")
+
+
+def test_times_are_marked_as_utc(desk: Desk) -> None:
+    entry = desk.quarantine()
+    made = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(entry.created_ns // 10**9))
+    assert made in desk.run("queue", TZ="Asia/Tokyo")
+    assert made in desk.run("show", entry.entry_id, TZ="Asia/Tokyo")
+
+
+def test_wide_characters_keep_the_columns(desk: Desk) -> None:
+    desk.quarantine(1, "返金" * 40)
+    lines = desk.run("queue", COLUMNS="120", PYTHONIOENCODING="utf-8").splitlines()
+    assert max(map(cell_len, lines)) <= 120
+    assert len(lines) == 2
