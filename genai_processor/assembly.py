@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 def make_stamper(
     *,
-    ledger: Ledger | None = None,
+    ledger: Ledger | str | None = None,
     policy: Policy | None = None,
     settings: Settings | None = None,
     meter_provider: MeterProvider | None = None,
@@ -34,11 +34,14 @@ def make_stamper(
     """Build what judges spans. Opens nothing and starts nothing.
 
     Args:
-        ledger: Where to record verdicts; by default what `settings` names.
+        ledger: Where to record verdicts, or the URL of that; by default what `settings` names.
         policy: What the user declares about tools; by default what `settings` says.
         settings: By default those of the environment.
         meter_provider: For metrics; by default the global one.
         logger_provider: For log events; by default the global one.
+
+    Raises:
+        LedgerURLError: The ledger is given as a URL that names none.
     """
     settings = Settings.from_environ() if settings is None else settings
     limits = Limits(max_calls=settings.max_calls, max_bytes=settings.max_bytes, max_age=settings.max_age)
@@ -50,7 +53,7 @@ def make_stamper(
     )
     return Stamper(
         judge,
-        ledger=ledger_of(settings) if ledger is None else ledger,
+        ledger=ledger_of(settings) if ledger is None else open_ledger(ledger) if isinstance(ledger, str) else ledger,
         settings=settings,
         meter_provider=meter_provider,
         logger_provider=logger_provider,

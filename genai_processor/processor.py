@@ -46,7 +46,7 @@ class GenAISpanProcessor(SpanProcessor):
     def __init__(
         self,
         *downstream: SpanProcessor | SpanExporter,
-        ledger: Ledger | None = None,
+        ledger: Ledger | str | None = None,
         policy: Policy | None = None,
         settings: Settings | None = None,
         meter_provider: MeterProvider | None = None,
@@ -57,7 +57,7 @@ class GenAISpanProcessor(SpanProcessor):
         Args:
             *downstream: Who gets the spans, in this order. A bare exporter is put behind a `BatchSpanProcessor`. With
                 none, spans are judged and recorded, and end here.
-            ledger: Where to record verdicts; by default what `settings` names.
+            ledger: Where to record verdicts, or the URL of that (``sqlite:///PATH``); by default what `settings` names.
             policy: What the user declares about tools; by default what `settings` says.
             settings: By default those of the environment.
             meter_provider: For the metrics of this package; by default the global one.
@@ -65,6 +65,7 @@ class GenAISpanProcessor(SpanProcessor):
 
         Raises:
             TypeError: Something in `downstream` is neither a processor nor an exporter.
+            LedgerURLError: The ledger is given as a URL that names none.
         """
         self._downstream = tuple(_as_processor(one) for one in downstream)
         # What the SDK's own processors do there, which is nothing, need not be asked for on every span.

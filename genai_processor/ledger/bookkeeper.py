@@ -195,7 +195,7 @@ class Bookkeeper(Changes):
         entry = self.must(entry_id)
         if entry.version != version:
             raise LedgerConflictError(
-                f"entry {entry_id} is at version {entry.version} ({entry.state}), not {version} any more; "
+                f"entry {entry_id} is at version {entry.version} ({entry.state}), not at {version}; "
                 "read it again before you decide",
                 entry_id=entry_id,
                 expected=version,

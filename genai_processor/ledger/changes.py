@@ -115,7 +115,9 @@ class Changes:
         changes["history"] = (*entry.history, change)[-_HISTORY:]
         if state is not State.CLAIMED:
             changes["lease_expires_ns"] = None
-        entry = self._update(entry, now, state=state, reason=reason, **changes)
+        if event is not Event.SETTLED:  # why it had to be settled stays on the entry; the answer is in its settlement
+            changes["reason"] = reason
+        entry = self._update(entry, now, state=state, **changes)
         if state is State.QUARANTINED:
             self._tell_enclosing(entry, now)
         elif state is State.NOT_STARTED:

@@ -106,6 +106,15 @@ def test_a_settlement_that_lacks_something_is_an_error(queue: MemoryLedger, lack
     assert ids(queue)[0] == "e1"
 
 
+def test_why_an_entry_waited_is_still_said_when_it_is_settled(ledger: MemoryLedger) -> None:
+    entry = ledger.record(Sighting("s", "refund", State.QUARANTINED, "a1b2", reason="commitment_marker"))
+    assert entry is not None
+    settled = ledger.settle(entry.entry_id, Resolution.COMMITTED, who="ann", note="n", version=1)
+    assert settled.reason == "commitment_marker"
+    assert settled.resolution is Resolution.COMMITTED
+    assert settled.history[-1].reason == "committed"
+
+
 def test_nobody_settles_what_is_not_there(queue: MemoryLedger) -> None:
     with pytest.raises(UnknownEntryError) as caught:
         queue.settle("nobody", Resolution.COMMITTED, who="ann", note="n", version=1)

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from opentelemetry.trace import Status, StatusCode
 from support.live import FAILED, Keeping, fail_tool, tags
 
 from genai_processor.attributes import METRIC_DUPLICATES, METRIC_FAULTS, METRIC_REBILLED_TOKENS
+from genai_processor.errors import LedgerURLError
 from genai_processor.ledger import MemoryLedger, State
 from genai_processor.processor import GenAISpanProcessor
 from genai_processor.settings import Settings
@@ -393,6 +395,15 @@ def test_who_does_something_when_a_span_begins_or_is_about_to_end_is_asked(make_
     assert seen[2:] == (["ending"] if hasattr(SpanProcessor, "_on_ending") else [])
     assert len(keeping.started) == 1
     processor.shutdown()
+
+
+def test_a_ledger_may_be_given_by_its_url(make_provider: Make, keeping: Keeping, tmp_path: Path) -> None:
+    processor = GenAISpanProcessor(keeping, ledger=f"sqlite:///{tmp_path}/ledger.db")
+    fail_tool(make_provider(processor).get_tracer("test"))
+    assert processor.force_flush(10_000)
+    assert len(processor.ledger.pending().entries) == 1
+    with pytest.raises(LedgerURLError):
+        GenAISpanProcessor(keeping, ledger="postgres:what")
 
 
 class Hanging:
