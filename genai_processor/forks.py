@@ -8,6 +8,7 @@ every lock is made anew; whoever has more to renew there says so.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import threading
@@ -26,7 +27,8 @@ def guard_with_lock(owner: Locked) -> None:
     """Give an object a lock for which forks wait, and a new one in every forked child.
 
     Re-entrant, because the collector can end a span inside a critical section, on the same thread. A bare `RLock`,
-    because one in a wrapper costs more than the work that it guards. Never hold it over I/O, nor over a fork.
+    because one in a wrapper costs more than the work that it guards. Never hold it over I/O, but for one transaction of a
+    ledger in a file, nor over a fork.
     """
     owner._lock = threading.RLock()
     key = next(_numbers)
@@ -41,11 +43,19 @@ def call_in_child(method: Callable[[], None]) -> None:
     _methods[key] = weakref.ref(bound.__self__, lambda _: _methods.pop(key, None)), bound.__func__
 
 
+def call_before_fork(method: Callable[[], None]) -> None:
+    """Have a bound method called before every fork, while all locks are held; not if they could not be had."""
+    key = next(_numbers)
+    bound: Any = method
+    _before[key] = weakref.ref(bound.__self__, lambda _: _before.pop(key, None)), bound.__func__
+
+
 # Dictionaries that are changed and copied by single operations: a lock of their own could be wanted by a thread that is
 # inside one of those for which the fork waits.
 _numbers: Final = itertools.count()
 _owners: Final[dict[int, weakref.ref[Locked]]] = {}
 _methods: Final[dict[int, tuple[weakref.ref[Any], Callable[[Any], None]]]] = {}
+_before: Final[dict[int, tuple[weakref.ref[Any], Callable[[Any], None]]]] = {}
 
 _ATTEMPTS: Final = 1_000
 _forking = threading.RLock()  # one fork at a time: two could wait for each other
@@ -65,10 +75,18 @@ def _before_fork() -> None:
     for _ in range(_ATTEMPTS):
         busy = _hold(_locks())
         if busy is None:
+            _prepare()
             return
         _let_go()
         busy.acquire()
         busy.release()
+
+
+def _prepare() -> None:
+    for known, method in list(_before.values()):
+        if (owner := known()) is not None:
+            with contextlib.suppress(Exception):  # the application must get its child
+                method(owner)
 
 
 def _hold(locks: list[threading.RLock]) -> threading.RLock | None:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from genai_processor.errors import LedgerError, LedgerUnavailableError, LedgerURLError
-from genai_processor.forks import call_in_child, guard_with_lock
+from genai_processor.forks import call_before_fork, call_in_child, guard_with_lock
 from genai_processor.ledger.bookkeeper import Bookkeeper
 from genai_processor.ledger.entries import Entry, Resolution, State
 from genai_processor.ledger.ids import random_id
@@ -68,12 +68,20 @@ class SQLiteLedger:
         self._postponed: deque[Callable[[Bookkeeper], object]] = deque()
         self._writing, self._reading = _Side(), _Side()  # nobody who looks waits for a writer who waits for another process
         self._inherited: list[object] = []
+        call_before_fork(self._close_for_fork)
         call_in_child(self._begin_in_child)
 
+    def _close_for_fork(self) -> None:
+        """Close the file, so that a child inherits nothing: SQLite would believe that it holds the locks of its parent."""
+        for side in (self._writing, self._reading):
+            if not side.depth:  # else this very thread forks in the middle of an operation
+                self._close(side)
+
     def _begin_in_child(self) -> None:
-        # A child must neither use nor close what its parent has open: that would take its parent's locks away.
-        self._inherited += [self._writing.opened, self._reading.opened]
-        self._writing.opened = self._reading.opened = None
+        for side in (self._writing, self._reading):
+            if side.opened is not None:  # neither to be used nor to be closed, which would take its parent's locks away
+                self._inherited.append(side.opened)
+                side.opened, side.depth = None, 0
         self._busy = False
         self._postponed.clear()
 
@@ -144,17 +152,27 @@ class SQLiteLedger:
             opened = self._open(self._writing)
             if opened.books is None:
                 opened.books = Bookkeeper(Tables(opened.execute, self._max_age_ns), self._clock, self._new_id)
+            if opened.connection.in_transaction:  # a second interrupt kept an earlier operation from its end
+                opened.connection.execute("ROLLBACK")
             try:
+                self._writing.depth = 1
                 opened.connection.execute("BEGIN IMMEDIATE")
                 done = operation(opened.books)
                 opened.connection.execute("COMMIT")
             except BaseException:
                 self._give_up(opened)
                 raise
+            finally:
+                self._writing.depth = 0
             return done
 
     def _open(self, side: _Side) -> Opened:
         """Return the file, opened anew if another one stands in its place."""
+        if self._inherited:
+            raise LedgerUnavailableError(
+                f"the ledger {self._path} was in use at the moment of a fork, and cannot be used in the child; "
+                "fork before, or between, operations"
+            )
         if side.opened is not None and side.opened.is_gone():
             self._close(side)
         if side.opened is None:
@@ -178,15 +196,22 @@ class SQLiteLedger:
     def _read(self, question: Callable[[Tables], _T]) -> _T:
         """Ask something that changes nothing, beside whatever is being written."""
         with self._reading._lock, self._told():
-            opened = self._open(self._reading)
-            nested = opened.connection.in_transaction  # asked by a finalizer that interrupted another question
-            if not nested:
-                opened.connection.execute("BEGIN")
+            side = self._reading
+            if side.depth:  # asked by a finalizer that interrupted another question
+                assert side.opened is not None
+                return question(Tables(side.opened.execute, self._max_age_ns))
+            opened = self._open(side)
+            connection = opened.connection
+            if connection.in_transaction:  # an interrupt kept an earlier question from its end
+                connection.execute("ROLLBACK")
             try:
+                side.depth = 1
+                connection.execute("BEGIN")
                 return question(Tables(opened.execute, self._max_age_ns))
             finally:
-                if not nested and opened.connection.in_transaction:
-                    opened.connection.execute("ROLLBACK")
+                side.depth = 0
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -297,6 +322,7 @@ class _Side:
     def __init__(self) -> None:
         guard_with_lock(self)
         self.opened: Opened | None = None
+        self.depth = 0  # inside how many operations the holder of the lock is
 
 
 def _positive(text: str) -> float:

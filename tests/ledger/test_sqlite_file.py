@@ -6,7 +6,6 @@ from __future__ import annotations
 import gc
 import os
 import sqlite3
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -166,29 +165,86 @@ def test_a_finalizer_inside_an_operation_is_heard_after_it(path: str) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-def test_a_child_neither_uses_nor_closes_what_its_parent_has_open(path: str) -> None:
+@pytest.mark.parametrize("parent", ["closes it", "goes on", "uses it"])
+def test_what_a_child_records_stays_whatever_its_parent_does(path: str, parent: str) -> None:
+    """SQLite would believe in the child that it holds its parent's locks, and others would take the log from under it."""
     ledger = SQLiteLedger(path)
-    ledger.record(Sighting("s", "pay", State.QUARANTINED, "toolu_parent"))
-
-    def opened() -> int:
-        links = (Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd"))
-        return sum(link.exists() and os.readlink(link).startswith(path) for link in links)
-
-    before = opened()
+    granted(ledger, 1)
+    ledger.counts()
+    reads, writes = os.pipe()
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            gc.collect()
-            kept = opened() == before
-            ledger.record(Sighting("s", "pay", State.QUARANTINED, "toolu_child"))
-            code = 0 if kept and opened() > before else 2
+            os.read(reads, 1)
+            granted(ledger, 2)
+            ledger.record(Sighting("s", "mail", State.QUARANTINED, "toolu_child"))
+            SQLiteLedger(path).counts()
+            granted(ledger, 3)
+            code = 0 if ledger.counts()[State.CLAIMED] >= 3 else 2
         finally:
             os._exit(code)
+    if parent == "closes it":
+        ledger.close()
+    elif parent == "uses it":
+        granted(ledger, 4)
+    SQLiteLedger(path).counts()
+    os.write(writes, b"x")
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert len(ledger.pending().entries) == 2
+    other = SQLiteLedger(path)
+    assert [isinstance(other.claim(Claim("s", "pay", f"toolu_{n}x", f"d{n}", f"t{n}")), Refusal) for n in (1, 2, 3)] == [
+        True
+    ] * 3
+    assert [entry.tool for entry in other.pending().entries] == ["mail"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_child_forked_inside_an_operation_is_refused(path: str) -> None:
+    ledger = SQLiteLedger(path)
+    granted(ledger, 1)
+    assert ledger._writing.opened is not None
+    assert ledger._writing.opened.books is not None
+    usual, children = ledger._writing.opened.books._new_id, list[int]()
+
+    def new_id() -> str:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                ledger._busy = False
+                with pytest.raises(LedgerUnavailableError, match="at the moment of a fork"):
+                    ledger.counts()
+                code = 0
+            finally:
+                os._exit(code)
+        children.append(child)
+        return usual()
+
+    ledger._writing.opened.books._new_id = new_id
+    granted(ledger, 2)
+    assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 0
+    assert ledger.counts()[State.CLAIMED] == 2
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("statement", ["BEGIN", "SELECT", "ROLLBACK"])
+def test_an_interrupted_question_leaves_no_old_answers(
+    path: str, statement: str, after: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **more: connect(*args, factory=Interrupted, **more))
+    ledger, other = SQLiteLedger(path), SQLiteLedger(path)
+    granted(ledger, 1)
+    ledger.pending()
+    Interrupted.at, Interrupted.after = statement, after
+    with pytest.raises(KeyboardInterrupt):
+        ledger.pending()
+    Interrupted.at = ""
+    other.record(Sighting("s", "mail", State.QUARANTINED, "toolu_new"))
+    assert [entry.tool for entry in ledger.pending().entries] == ["mail"]
+    assert ledger.counts()[State.QUARANTINED] == 1
 
 
 def test_who_looks_does_not_wait_for_who_writes(path: str) -> None:
