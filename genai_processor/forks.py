@@ -35,6 +35,12 @@ def guard_with_lock(owner: Locked) -> None:
     _owners[key] = weakref.ref(owner, lambda _: _owners.pop(key, None))
 
 
+def let_forks_pass() -> None:
+    """Wait a moment if a fork waits for locks: whoever holds one for long, and again and again, would keep it waiting."""
+    if not _no_fork_waits.is_set():
+        _no_fork_waits.wait(_POLITE_SECONDS)
+
+
 def call_in_child(method: Callable[[], None]) -> None:
     """Have a bound method called in every forked child, for as long as its object lives."""
     key = next(_numbers)
@@ -58,6 +64,9 @@ _methods: Final[dict[int, tuple[weakref.ref[Any], Callable[[Any], None]]]] = {}
 _before: Final[dict[int, tuple[weakref.ref[Any], Callable[[Any], None]]]] = {}
 
 _ATTEMPTS: Final = 1_000
+_POLITE_SECONDS: Final = 1.0
+_no_fork_waits = threading.Event()
+_no_fork_waits.set()
 _forking = threading.RLock()  # one fork at a time: two could wait for each other
 _held: Final[list[threading.RLock]] = []
 
@@ -72,6 +81,7 @@ def _before_fork() -> None:
     Busy threads may never all pause at once, and the application must get its child: then it is forked as things stand.
     """
     _forking.acquire()
+    _no_fork_waits.clear()
     for _ in range(_ATTEMPTS):
         busy = _hold(_locks())
         if busy is None:
@@ -105,16 +115,19 @@ def _let_go() -> None:
 
 def _after_fork_in_parent() -> None:
     _let_go()
+    _no_fork_waits.set()
     _forking.release()
 
 
 def _after_fork_in_child() -> None:
-    global _forking
+    global _forking, _no_fork_waits
     _held.clear()
     for found in list(_owners.values()):
         if (owner := found()) is not None:
             owner._lock = threading.RLock()
     _forking = threading.RLock()
+    _no_fork_waits = threading.Event()
+    _no_fork_waits.set()
     for known, method in list(_methods.values()):
         if (owner := known()) is not None:
             method(owner)

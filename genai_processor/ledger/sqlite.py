@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from genai_processor.errors import LedgerError, LedgerUnavailableError, LedgerURLError
-from genai_processor.forks import call_before_fork, call_in_child, guard_with_lock
+from genai_processor.forks import call_before_fork, call_in_child, guard_with_lock, let_forks_pass
 from genai_processor.ledger.bookkeeper import Bookkeeper
 from genai_processor.ledger.entries import Entry, Resolution, State
 from genai_processor.ledger.ids import random_id
@@ -120,6 +120,7 @@ class SQLiteLedger:
             LedgerUnavailableError: The file cannot be opened, read or written, or another process held it for too long; or
                 a finalizer interrupted another operation of this very thread.
         """
+        let_forks_pass()
         with self._writing._lock:
             if self._busy:
                 raise LedgerUnavailableError(
@@ -130,6 +131,7 @@ class SQLiteLedger:
 
     def _run_or_postpone(self, operation: Callable[[Bookkeeper], _T], otherwise: _T) -> _T:
         """As `_run`; if it interrupts another operation of this thread then after that, for `otherwise`."""
+        let_forks_pass()
         with self._writing._lock:
             if self._busy:
                 self._postponed.append(operation)
@@ -195,6 +197,7 @@ class SQLiteLedger:
 
     def _read(self, question: Callable[[Tables], _T]) -> _T:
         """Ask something that changes nothing, beside whatever is being written."""
+        let_forks_pass()
         with self._reading._lock, self._told():
             side = self._reading
             if side.depth:  # asked by a finalizer that interrupted another question

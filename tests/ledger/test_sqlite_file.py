@@ -387,3 +387,33 @@ def test_values_of_other_classes_are_written_as_what_they_are(path: str) -> None
     answer = ledger.claim(Claim(Text("s"), Text("pay"), Text("toolu_1x"), lease_ns=1e9))  # type: ignore[arg-type]
     assert isinstance(answer, Granted)
     assert ledger.get(answer.entry.entry_id) is not None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_forks_get_their_turn_between_busy_ledgers(path: str) -> None:
+    ledgers, stop = [SQLiteLedger(path), SQLiteLedger(path)], threading.Event()
+
+    def work(ledger: SQLiteLedger) -> None:
+        while not stop.is_set():
+            ledger.record(Sighting("s", "pay", State.COMPLETED))
+            ledger.pending()
+
+    threads = [threading.Thread(target=work, args=[ledger]) for ledger in ledgers * 2]
+    for thread in threads:
+        thread.start()
+    codes = []
+    for _ in range(5):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                ledgers[0].counts()  # refused, if the fork had met an operation
+                code = 0
+            finally:
+                os._exit(code)
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert codes == [0] * 5
