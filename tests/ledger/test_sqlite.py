@@ -159,7 +159,7 @@ def test_a_process_that_is_killed_leaves_what_it_claimed_and_no_call_runs_twice(
         import random, signal, threading, time
         ledger = open_ledger("sqlite:///" + sys.argv[1])
         effects = open(sys.argv[2], "a", buffering=1)
-        killer = threading.Timer(random.uniform(0.0, 0.02), os.kill, [os.getpid(), signal.SIGKILL])
+        killer = threading.Timer(random.uniform(0.0, 0.1), os.kill, [os.getpid(), signal.SIGKILL])
         killer.start()
         for number in range(10_000):
             answer = ledger.claim(Claim("s", "pay", f"toolu_{number}x", f"d{number}", "t1", lease_ns=1))
