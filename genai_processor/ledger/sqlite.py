@@ -34,7 +34,7 @@ class SQLiteLedger:
 
     Each method is one transaction, written through to the disk before it returns. Quarantined, undelivered, running and
     settled calls stay for good; others expire after `max_age_days`, and then count as unknown, never as new: of each
-    the file keeps a digest of what identifies it, some hundred bytes.
+    the file keeps a digest of what identifies it.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class SQLiteLedger:
         self._busy = False
         self._postponed: deque[Callable[[Bookkeeper], object]] = deque()
         self._writing, self._reading = _Side(), _Side()  # nobody who looks waits for a writer who waits for another process
+        self._shut = True  # nothing is open, nor about to be
         self._inherited: list[object] = []
         call_before_fork(self._close_for_fork)
         call_in_child(self._begin_in_child)
@@ -74,14 +75,17 @@ class SQLiteLedger:
     def _close_for_fork(self) -> None:
         """Close the file, so that a child inherits nothing: SQLite would believe that it holds the locks of its parent."""
         for side in (self._writing, self._reading):
-            if not side.depth:  # else this very thread forks in the middle of an operation
-                self._close(side)
+            if side.depth:  # this very thread forks in the middle of an operation
+                return
+        for side in (self._writing, self._reading):
+            self._close(side)
+        self._shut = True
 
     def _begin_in_child(self) -> None:
+        if not self._shut:  # neither to be used nor to be closed, which would take its parent's locks away
+            self._inherited += [self._writing.opened, self._reading.opened]
         for side in (self._writing, self._reading):
-            if side.opened is not None:  # neither to be used nor to be closed, which would take its parent's locks away
-                self._inherited.append(side.opened)
-                side.opened, side.depth = None, 0
+            side.opened, side.depth = None, 0
         self._busy = False
         self._postponed.clear()
 
@@ -178,6 +182,7 @@ class SQLiteLedger:
         if side.opened is not None and side.opened.is_gone():
             self._close(side)
         if side.opened is None:
+            self._shut = False  # before it is: a fork that met this would otherwise not know
             side.opened = open_file(self._path, self._timeout, create=self._create)
         return side.opened
 

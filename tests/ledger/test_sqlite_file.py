@@ -417,3 +417,30 @@ def test_forks_get_their_turn_between_busy_ledgers(path: str) -> None:
     for thread in threads:
         thread.join()
     assert codes == [0] * 5
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+@pytest.mark.parametrize("used", [False, True])
+def test_a_fork_that_could_not_wait_leaves_no_ledger_to_its_child(
+    path: str, used: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forked as things stand, while a thread opens or writes: only a ledger that was never opened is sound then."""
+    monkeypatch.setattr("genai_processor.forks._ATTEMPTS", 0)
+    ledger = SQLiteLedger(path)
+    if used:
+        granted(ledger, 1)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            if used:
+                with pytest.raises(LedgerUnavailableError, match="at the moment of a fork"):
+                    granted(ledger, 2)
+            else:
+                granted(ledger, 2)
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert isinstance(ledger.claim(Claim("s", "pay", "toolu_3x", "d3", "t3")), Granted)
