@@ -167,6 +167,17 @@ class Ledger(Protocol):
         """
         ...
 
+    def deliver(self, entry: Entry) -> Entry:
+        """Say that the result of an undelivered call was handed to a later run. Leaves entries alone that are not undelivered.
+
+        Args:
+            entry: The entry.
+
+        Raises:
+            UnknownEntryError: It was evicted.
+        """
+        ...
+
     def expire(self) -> tuple[Entry, ...]:
         """Quarantine every claim whose lease has run out (`no_end_recorded`); returns those that it quarantined."""
         ...
