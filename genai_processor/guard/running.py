@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from genai_processor.guard.attempt import Attempt
 from genai_processor.guard.calls import Call
 from genai_processor.guard.modes import RefusalMode
 from genai_processor.guard.refused import Refused
+from genai_processor.guard.runs import Run, current_run, enter_run, leave_run
 from genai_processor.guard.threads import ask, tell
 from genai_processor.ledger.requests import Outcome
 
@@ -147,3 +149,26 @@ def _returned(attempt: Attempt, value: Any, manners: Manners) -> None:
         attempt.failed(failure, awaits_start=manners.awaits_start)
     else:
         attempt.returned(manners.keep(value), by_the_body=manners.by_the_body)
+
+
+@asynccontextmanager
+async def running(guard: Guard, hint: str | None = None, paused: tuple[type[BaseException], ...] = ()) -> AsyncIterator[Run]:
+    """One run of an agent, of which the hook of its framework tells. As `Guard.run`, without keeping the event loop waiting.
+
+    Args:
+        guard: The guard.
+        hint: The scope that the framework knows of, if it does at this place only.
+        paused: Exceptions that end a run without killing it.
+    """
+    outer = current_run()
+    run = Run(None if outer is None else outer.scope, hint or (None if outer is None else outer.hint))
+    token = enter_run(run)
+    try:
+        yield run
+    except BaseException as error:
+        leave_run(token)
+        if not isinstance(error, (*paused, GeneratorExit)):
+            await tell(guard.threads, partial(guard.died, run))
+        raise
+    leave_run(token)
+    await tell(guard.threads, partial(guard.delivered, run.delivered()))

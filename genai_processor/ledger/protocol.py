@@ -168,7 +168,7 @@ class Ledger(Protocol):
         ...
 
     def deliver(self, entry: Entry) -> Entry:
-        """Say that the result of an undelivered call was handed to a later run. Leaves entries alone that are not undelivered.
+        """Say that a later run was handed the result of an undelivered call. Leaves other entries alone.
 
         Args:
             entry: The entry.
