@@ -203,6 +203,10 @@ class Guard:
         with self.running(runs.Run(scope if scope is not None or outer is None else outer.scope)):
             yield
 
+    def report_to(self, notes: Notes) -> None:
+        """Count with a processor, and have its recorder tell the ledger what cannot be told right now."""
+        self._notes = notes
+
     # -- what hooks use ----------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -223,12 +227,12 @@ class Guard:
     def died(self, run: runs.Run) -> None:
         """Note that a run has ended before a model saw its latest results."""
         for entry in run.died():
-            self._write(partial(_undeliver, entry=entry))
+            self._write(partial(_undeliver, entry=entry), entry)
 
     def delivered(self, entries: tuple[Entry, ...]) -> None:
         """Note that results which were handed back have been delivered."""
         for entry in entries:
-            self._write(partial(_deliver, entry=entry))
+            self._write(partial(_deliver, entry=entry), entry)
 
     def begin(
         self,
@@ -414,18 +418,18 @@ class Guard:
                     self._notes.fault("A result could not be kept in the user's store", error)
             if attempt.run is not None:
                 attempt.run.returned(entry)
-        self._write(lambda ledger: ledger.finish(entry, outcome, reason=reason))
+        self._write(lambda ledger: ledger.finish(entry, outcome, reason=reason), entry)
         if self._leases is not None:
             self._leases.let_go(entry)
 
-    def _write(self, change: Callable[[Ledger], object]) -> None:
+    def _write(self, change: Callable[[Ledger], object], entry: Entry) -> None:
         """Tell the ledger, now or when it is back. What was evicted there is unknown there, which is all there is to do."""
         try:
             change(self.ledger)
         except UnknownEntryError as error:
             _log.debug("%s", error)
         except LedgerError as error:
-            self._notes.later(self.ledger, change, error)
+            self._notes.later(change, entry, error)
         except Exception as error:  # noqa: BLE001 - a ledger of somebody else's
             self._notes.fault("The end of a call could not be told to the ledger", error)
 
