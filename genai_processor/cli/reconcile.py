@@ -80,9 +80,9 @@ def reconcile(
     leave a call to a person. Calls that the guard did not claim are not asked about: nobody sent a key for them.
 
     Exit status: 0; 1 if a reconciler failed (the rest is done all the same); 2 if the command line is wrong, or MODULE:NAME
-    cannot be loaded; 3 if the answer cannot be written; 4 if the ledger cannot be used (with --every: in the first pass); 130
-    or 143 if SIGINT or SIGTERM ended a single run; 141 if whoever reads the answer left early. With --every these signals end
-    it with 0, after the question that is being asked.
+    cannot be loaded; 3 if the answer cannot be written; 4 if the ledger cannot be used (with --every: in the first pass);
+    130 or 143 if SIGINT or SIGTERM ended a single run; 141 if whoever reads the answer left early. With --every these
+    signals end it with 0, after the question that is being asked.
     """
     if once and every is not None:
         raise usage_error("--once", "it contradicts --every; give one of them")
