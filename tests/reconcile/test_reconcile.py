@@ -501,3 +501,47 @@ def test_the_key_is_the_intent_of_the_entry(world: World) -> None:
     granted = world.ledger.claim(Claim("conversation-1", "refund", "toolu_1x", "d1", "t1"))
     assert isinstance(granted, Granted)
     assert idempotency_key_of(granted.entry) == granted.entry.intent != ""
+
+
+# -- a provider that is down -----------------------------------------------------------------------------------------
+
+
+def test_a_provider_that_is_down_is_not_asked_about_every_call(world: World) -> None:
+    for _ in range(20):
+        world.quarantined()
+    world.later(SETTLE_AFTER)
+    provider = Provider(OSError("down"))
+    report = world.run({"refund": provider})
+    assert (len(provider.asked), report.not_asked) == (3, {NotAsked.RECONCILER_BACKING_OFF: 17})
+    world.later(30)
+    world.run({"refund": provider})
+    assert len(provider.asked) == 4  # one tries whether it is back
+    provider.answer = Answer.COMMITTED
+    world.later(3600)
+    world.run({"refund": provider})
+    assert world.ledger.counts()[State.SETTLED] == 20
+
+
+def test_one_call_that_always_fails_does_not_keep_others_from_being_settled(world: World) -> None:
+    entries = [world.quarantined() for _ in range(10)]
+    world.later(SETTLE_AFTER)
+
+    def ask(question: Question) -> Answer:
+        if question.entry_id == entries[0].entry_id:
+            raise OSError("no such order")
+        return Answer.COMMITTED
+
+    for _ in range(5):
+        world.run({"refund": ask})
+    assert world.ledger.counts()[State.SETTLED] == 9
+
+
+def test_what_is_remembered_is_no_more_than_what_waits(world: World) -> None:
+    entries = [world.quarantined() for _ in range(3)]
+    world.later(SETTLE_AFTER)
+    world.run({"refund": Provider(Answer.UNKNOWN)})
+    assert len(world.memory._tried) == 3
+    for entry in entries:
+        world.ledger.settle(entry.entry_id, Resolution.COMMITTED, who="ann", note="seen", version=entry.version)
+    world.run({"refund": Provider(Answer.UNKNOWN)})
+    assert world.memory._tried == {}
