@@ -545,3 +545,14 @@ def test_what_is_remembered_is_no_more_than_what_waits(world: World) -> None:
         world.ledger.settle(entry.entry_id, Resolution.COMMITTED, who="ann", note="seen", version=entry.version)
     world.run({"refund": Provider(Answer.UNKNOWN)})
     assert world.memory._tried == {}
+
+
+def test_a_call_of_which_nothing_is_known_is_asked_about_less_and_less_often(world: World) -> None:
+    world.quarantined()
+    world.later(SETTLE_AFTER)
+    asked = []
+    for second in range(300):
+        if world.run({"refund": Provider(Answer.UNKNOWN)}).asked:
+            asked.append(second)
+        world.later(1)
+    assert asked == [0, 30, 90, 210]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from reconcile_helpers import SECOND, SETTLE_AFTER, World
 
-from genai_processor.ledger import MemoryLedger, Outcome, Resolution, Sighting, State
+from genai_processor.ledger import Entry, MemoryLedger, Outcome, Resolution, Sighting, State
 from genai_processor.reconcile import Answer, Question
 from genai_processor.reconcile.plan import LONGEST_DELAY_NS, SHORTEST_DELAY_NS, Trouble, delay_ns, trouble_after
 from genai_processor.reconcile.records import Moment
@@ -63,28 +63,39 @@ class Reconciling(RuleBasedStateMachine):
         elif entry.pending:
             ledger.settle(entry.entry_id, Resolution.COMPENSATED, who="ann", note="undone", version=entry.version)
 
-    @rule(data=st.data(), dry_run=st.booleans())
-    def a_pass(self, data: st.DataObject, dry_run: bool) -> None:
-        def ask(question: Question) -> object:
-            entry = self.world.ledger.get(question.entry_id)
+    @rule(
+        wait=st.sampled_from([0, 0, 31, 301, 301, 4_000]),
+        answers=st.lists(st.sampled_from(ANSWERS), min_size=1, max_size=8),
+        dry_run=st.sampled_from([False, False, True]),
+        jitter=st.floats(0, 1),
+    )
+    def a_pass(self, wait: float, answers: list[Any], dry_run: bool, jitter: float) -> None:
+        self.world.later(wait)
+        questions: list[tuple[Question, Entry | None, int]] = []
+
+        def ask(question: Question) -> object:  # what fails in here would only be an error of the reconciler
+            questions.append((question, self.world.ledger.get(question.entry_id), self.world.now))
+            answer = answers[len(questions) % len(answers)]
+            if answer == "error":
+                raise OSError(answer)
+            return answer
+
+        self.world.run({"refund": ask}, dry_run=dry_run, jitter=lambda: jitter)
+        for number, (question, entry, now) in enumerate(questions, 1):
             assert entry is not None
             # Only what is in doubt, known to the guard, and left in peace for long enough.
             assert entry.state is State.QUARANTINED
             assert entry.guarded
             assert not entry.child_uncertain
             assert question.key == entry.intent != ""
-            assert self.world.now - entry.updated_ns >= SETTLE_AFTER_NS
-            self.is_not_too_often(question.entry_id)
-            answer = data.draw(st.sampled_from(ANSWERS))
-            self.asked[question.entry_id].append((self.world.now, entry.version, answer))
-            if answer == "error":
-                raise OSError(answer)
-            return answer
+            assert now - entry.updated_ns >= SETTLE_AFTER_NS
+            self.is_not_too_often(entry.entry_id, now)
+            self.asked[entry.entry_id].append((now, entry.version, answers[number % len(answers)]))
+            after = self.world.entry(entry)
+            assert not dry_run or after == entry
+        assert len(questions) == len({question.entry_id for question, _, _ in questions})
 
-        jitter = data.draw(st.floats(0, 1))
-        self.world.run({"refund": ask}, dry_run=dry_run, jitter=lambda: jitter)
-
-    def is_not_too_often(self, entry_id: str) -> None:
+    def is_not_too_often(self, entry_id: str, now: int) -> None:
         fruitless, denied = 0, None
         for _, version, answer in self.asked[entry_id]:
             if answer == Answer.NOT_COMMITTED and denied != version:
@@ -94,7 +105,7 @@ class Reconciling(RuleBasedStateMachine):
             denied = denied if answer not in (Answer.UNKNOWN, Answer.COMMITTED) else None
         if self.asked[entry_id]:
             rest = min(1800, 15 * 2 ** (fruitless - 1)) if fruitless else 0
-            assert self.world.now - self.asked[entry_id][-1][0] >= rest * SECOND
+            assert now - self.asked[entry_id][-1][0] >= rest * SECOND
 
     @invariant()
     def what_was_settled_was_proven(self) -> None:
@@ -122,7 +133,7 @@ class Reconciling(RuleBasedStateMachine):
 
 
 TestReconciling = Reconciling.TestCase
-TestReconciling.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestReconciling.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
 
 
 @given(st.integers(1, 10**6), st.floats(0, 1))
