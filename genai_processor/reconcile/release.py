@@ -14,7 +14,8 @@ def in_the_way(ledger: Ledger, entry: Entry, registered: Registered) -> str | No
 
     The answer is about the key, and the key is that of the intent. So the entry has to be the only one that can still be
     an attempt at it: where calls are only observed, several may wait or run under one key. And it has to be known whose key
-    was sent: of two calls inside each other, say a framework's tool and the MCP request in it, either may have done so.
+    was sent: of two calls inside each other that both have a reconciler, say a framework's tool and the MCP request in it,
+    either may have done so.
     """
     if entry.digest is None:
         return "its arguments are not known, so nobody can tell which other calls are attempts at the same"
@@ -27,15 +28,13 @@ def in_the_way(ledger: Ledger, entry: Entry, registered: Registered) -> str | No
     for other in near:
         if other.entry_id != entry.entry_id and idempotency_key_of(other) == key and not _is_over(other):
             return f"entry {other.entry_id} is another attempt under the same key"
-    ours = registered.of(entry.tool)
     inner, around = entry, {entry.entry_id}
     while inner.parent is not None and inner.parent not in around:
         outer = ledger.get(inner.parent)
         if outer is None:
             return "the ledger has forgotten the call around it"
-        theirs = registered.of(outer.tool)
-        if ours is not None and theirs is not None and theirs[1] is ours[1]:
-            return f"it is inside entry {outer.entry_id}, and either of them may have sent its key"
+        if registered.of(outer.tool) is not None:
+            return f"it is inside entry {outer.entry_id}, which has a reconciler, too: either may have sent its key"
         around.add(outer.entry_id)
         inner = outer
     return None

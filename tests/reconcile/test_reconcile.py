@@ -198,19 +198,18 @@ def test_where_the_ledger_had_to_forget_calls_of_the_tool_nothing_is_released() 
     assert "forget" in one.detail
 
 
-def inside(world: World, outer: str, inner: str) -> Entry:
-    around = world.claimed(outer)
-    return world.quarantined(inner, parent=around.entry_id)
-
-
-def test_of_two_calls_inside_each_other_whose_key_was_sent_is_not_known(world: World) -> None:
-    entry = inside(world, "refund", "refund")
+@pytest.mark.parametrize("agents_between", [0, 1])
+def test_of_two_calls_inside_each_other_whose_key_was_sent_is_not_known(world: World, agents_between: int) -> None:
+    around = world.claimed("refund")
+    for _ in range(agents_between):
+        around = world.claimed("billing_agent", parent=around.entry_id)
+    entry = world.quarantined("refund", parent=around.entry_id)
     one = only(denied_twice(world, Provider(Answer.NOT_COMMITTED)))
     assert (one.entry_id, one.outcome) == (entry.entry_id, Came.LEFT)
 
 
 def test_a_call_inside_an_agent_that_no_reconciler_answers_for_is_released(world: World) -> None:
-    inside(world, "billing_agent", "refund")
+    world.quarantined(parent=world.claimed("billing_agent").entry_id)
     assert only(denied_twice(world, Provider(Answer.NOT_COMMITTED))).outcome is Came.SETTLED
 
 
