@@ -86,7 +86,7 @@ def ask_about_refund(question: Question) -> Answer:
 # `genai-processor reconcile --with MODULE:NAME` does what follows, and waits for minutes, not for a second.
 memory = Memory()
 for _ in range(2):
-    time.sleep(1)
+    time.sleep(1.2)
     report = reconcile(ledger, {"refund": ask_about_refund}, settle_after=1, memory=memory)
     for one in report.asked:
         entry = ledger.get(one.entry_id)
