@@ -68,7 +68,7 @@ def _server_name(session: Any, server: _Server | None) -> str | None:
 
 def _either(value: Any, old: str, new: str) -> Any:
     """An attribute that is called otherwise since version 2."""
-    return getattr(value, old, None) if hasattr(value, old) else getattr(value, new, None)
+    return getattr(value, new) if hasattr(value, new) else getattr(value, old, None)
 
 
 # -- the call ------------------------------------------------------------------------------------------------------------
@@ -88,7 +88,17 @@ def _call_tool(
     elif effect is Effect.IDEMPOTENT and outer is not None:
         call_id = f"mcp-{outer.entry_id}"  # all that the body of one call sends for one action
     wish = Call(tool, call_id, argument("arguments", 1, args, kwargs) or {}, effect=effect, framework="MCP")
-    return arun(guard, wish, partial(wrapped, *args, **kwargs), _manners())
+    return arun(guard, wish, partial(_sent, partial(wrapped, *args, **kwargs)), _manners())
+
+
+async def _sent(send: Callable[[], Any]) -> Any:
+    try:
+        return await send()
+    except Exception as error:
+        bound, mismatch = current(), getattr(_types(), "HEADER_MISMATCH", None)  # from 2 on
+        if bound is not None and mismatch is not None and getattr(error, "code", None) == mismatch:
+            bound.rejected = True  # a server must find out before it calls anything, and the client sends again
+        raise
 
 
 def _manners() -> Manners:
