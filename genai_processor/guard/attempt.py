@@ -115,4 +115,5 @@ class Attempt:
         if self.bound.over:
             return
         self.bound.over = True
+        self.bound.never_began = outcome is Outcome.REJECTED and not self.bound.outside
         self._finish(self, outcome, reason, value)

@@ -47,6 +47,7 @@ class Bound:
         key: The idempotency key of its intent, or None.
         reason: Why it was refused, or would have been.
         started: The body has begun.
+        never_began: It has ended, and its body never began.
         outside: A call was made inside it.
         rejected: The tool itself says that it did nothing.
         over: It has ended.
@@ -65,6 +66,7 @@ class Bound:
         "joined",
         "key",
         "mode",
+        "never_began",
         "outcome",
         "outside",
         "over",
@@ -99,6 +101,7 @@ class Bound:
         self.key = key
         self.reason = reason
         self.started = False
+        self.never_began = False
         self.outside = False
         self.rejected = False
         self.over = False
@@ -106,6 +109,21 @@ class Bound:
         self.body_failed = False
         self.span_failed = False
         self.has_span = False
+
+    @property
+    def claimed(self) -> bool:
+        """It has an entry of its own in the ledger."""
+        return self.key is not None
+
+    @property
+    def ran(self) -> bool:
+        """Its body was let run."""
+        return self.outcome not in NOT_RUN
+
+    @property
+    def handed_back(self) -> bool:
+        """It was answered with the recorded result of the very same call."""
+        return self.outcome is GuardOutcome.HANDED_BACK
 
 
 _MOST_SPANS: Final = 10_000

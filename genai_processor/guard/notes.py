@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from genai_processor.guard.bindings import GuardOutcome
 from genai_processor.guard.modes import GuardMode
+from genai_processor.ledger.entries import Entry
 from genai_processor.ledger.protocol import Ledger
 
 _log = logging.getLogger(__name__)
@@ -23,7 +24,7 @@ class Notes:
         """Tell of something that went wrong."""
         _log.warning("%s: %s", what, error)
 
-    def later(self, ledger: Ledger, change: Callable[[Ledger], object], error: BaseException) -> None:
+    def later(self, change: Callable[[Ledger], object], entry: Entry, error: BaseException) -> None:
         """Tell a ledger something when it is back. Until then what it holds is a claim, which leads into quarantine."""
         self.fault("The ledger could not be told how a call ended; its claim will be quarantined", error)
 
