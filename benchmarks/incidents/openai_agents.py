@@ -316,7 +316,7 @@ async def approved(world: World) -> Script:
     return script
 
 
-async def approved_in_agent_tool(world: World) -> Script:
+async def approved_in_agent_tool(world: World, meanwhile: Callable[[], object] = lambda: None) -> Script:
     """An agent inside a tool has done one refund, and waits for the approval of another."""
     inner = Script(call(), call("costly", '{"order": "o2"}'), text("both done"))
 
@@ -327,6 +327,7 @@ async def approved_in_agent_tool(world: World) -> Script:
     outer = Script(call("refunder", '{"input": "refund o1 and o2"}'), text("done"))
     agent = Agent("manager", model=outer, tools=[refunder.as_tool("refunder", "refunds")])
     result = await run(world, agent)
+    meanwhile()
     state = result.to_state()
     for item in result.interruptions:
         state.approve(item)

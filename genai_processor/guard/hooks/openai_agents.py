@@ -312,16 +312,14 @@ def _run_streamed(
 
 
 def _ended(guard: Guard, run: Run, result: Any, task: Task[Any]) -> None:
-    """The loop of a streamed run has ended; the ledger is told from elsewhere if it may keep this one waiting."""
-    died = task.cancelled() or task.exception() is not None or result._stored_exception is not None
-    tell = partial(guard.died, run) if died else partial(guard.delivered, run.delivered())
-    if guard.threads is None:
-        tell()
-        return
-    try:
-        guard.threads.submit(tell)
-    except RuntimeError:  # the interpreter's end
-        tell()
+    """The loop of a streamed run has ended. Whoever consumes it goes on only after this, so the next run finds it written.
+
+    Nothing is written, so nobody waits, unless results were lost or handed back.
+    """
+    if task.cancelled() or task.exception() is not None or result._stored_exception is not None:
+        guard.died(run)
+    else:
+        guard.delivered(run.delivered())
 
 
 def _conversation(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
