@@ -368,7 +368,9 @@ except ImportError:
 logging.disable(logging.CRITICAL)
 server = MCPServer("payments")
 
-@server.tool()
+from mcp.types import ToolAnnotations
+
+@server.tool(annotations=ToolAnnotations.model_validate({sys.argv[3]: True}) if sys.argv[3:] else None)
 async def refund(order: str) -> str:
     with open(sys.argv[1], "a") as effects:
         effects.write(order + chr(10))
@@ -381,14 +383,15 @@ server.run()
 """
 
 
-async def _over_stdio(world: World, conduct: str, retries: int) -> Script:
+async def over_stdio(world: World, conduct: str, retries: int, *hint: str, first: Any = None) -> Script:
+    """An agent whose tool is on a server that refunds, and then hangs or says that it failed."""
     with tempfile.TemporaryDirectory() as directory:
         program, effects = Path(directory, "server.py"), Path(directory, "effects")
         program.write_text(_SERVER)
         effects.touch()
-        script = Script(call(), call(), text("done"))
+        script = Script(first or call(), call(), text("done"))
         server = MCPServerStdio(
-            {"command": sys.executable, "args": [str(program), str(effects), conduct]},
+            {"command": sys.executable, "args": [str(program), str(effects), conduct, *hint]},
             cache_tools_list=True,
             client_session_timeout_seconds=60,
             max_retry_attempts=retries,
@@ -416,12 +419,12 @@ def _seconds(number: float) -> Any:
 
 async def resending_session(world: World) -> Script:
     """The server refunds and hangs; the SDK's MCP session sends again, and so does the model."""
-    return await _over_stdio(world, "hang", 2)
+    return await over_stdio(world, "hang", 2)
 
 
 async def mcp_tool_error(world: World) -> Script:
     """The server refunds and says that it failed; the model asks again."""
-    return await _over_stdio(world, "fail", 0)
+    return await over_stdio(world, "fail", 0)
 
 
 INCIDENTS: tuple[Incident, ...] = (

@@ -303,6 +303,26 @@ def test_a_kept_state_is_resumed_once_whatever_the_process(tmp_path: Path) -> No
     assert effects.read_text() == "o1\n"
 
 
+@pytest.mark.parametrize(
+    ("hint", "trusted", "effects"),
+    [("readOnlyHint", "payments", 2), ("readOnlyHint", "other", 1), ("idempotentHint", "payments", 1)],
+)
+def test_what_a_trusted_mcp_server_declares_holds_for_the_agents_tool(
+    hint: str, trusted: str, effects: int, guarded: Install
+) -> None:
+    guard, world = guarded(trusted_mcp_servers=(trusted,)), World()
+    asyncio.run(told.over_stdio(world, "fail", 0, hint))
+    assert len(world.effects) == effects
+    assert guard.ledger.stats().entries == (0 if effects == 2 else 2)
+
+
+def test_an_mcp_tool_whose_arguments_are_no_json_is_never_sent(guarded: Install) -> None:
+    guard, world = guarded(), World()
+    asyncio.run(told.over_stdio(world, "fail", 0, first=call(arguments="{")))
+    assert world.effects == ["o1"]
+    assert states(guard) == {State.NOT_STARTED: 1, State.QUARANTINED: 2}
+
+
 class Calls(list[Any]):
     """What a hook's wrappers stand in front of."""
 
