@@ -254,24 +254,26 @@ def _watched(tool: Any, failures: _Failures) -> Any:
 # -- MCP tools -----------------------------------------------------------------------------------------------------------
 
 
-def _mcp_server(tool: Any) -> Any:
-    """The SDK's server of a tool that it made from one of an MCP server, or None."""
+def _mcp_origin(tool: Any) -> tuple[Any, Any] | None:
+    """The SDK's server and the server's own tool that a tool stands for, or None."""
     implementation = getattr(tool.on_invoke_tool, "_invoke_tool_impl", None)
     if not isinstance(implementation, partial) or getattr(implementation.func, "__name__", None) != "invoke_mcp_tool":
         return None
-    return next(iter(implementation.args), None)
+    server, theirs = (*implementation.args, None, None)[:2]
+    return None if theirs is None else (server, theirs)
 
 
 def _effect(guard: Guard, tool: Any) -> Effect | None:
-    server = _mcp_server(tool)
-    session = getattr(server, "session", None)
-    annotations = getattr(tool, "_mcp_annotations", None)
-    return None if session is None or annotations is None else declared_effect(guard, session, "", annotations)
+    server, theirs = _mcp_origin(tool) or (None, None)
+    session, annotations = getattr(server, "session", None), getattr(theirs, "annotations", None)
+    if session is None or annotations is None:
+        return None
+    return declared_effect(guard, session, getattr(theirs, "name", ""), annotations)
 
 
 def _never_sends(tool: Any, arguments: str) -> bool:
     """Whether the arguments are none that the SDK would send to a server."""
-    if _mcp_server(tool) is None:
+    if _mcp_origin(tool) is None:
         return False
     try:
         return bool(arguments) and not isinstance(json.loads(arguments), dict)
