@@ -75,7 +75,7 @@ def queue(
     cannot be used, as where there is none: this makes none.
     """
     query = _query(tool, scope, state, older_than)
-    with answering(), _opened(ledger) as opened:
+    with answering(), opened_ledger(ledger) as opened:
         page = _page(opened, query, limit, cursor)
         if format is Shown.json:
             rows = [shown(entry) for entry in page.entries]
@@ -96,7 +96,7 @@ def export(
     Exit status: as of `queue`.
     """
     query = _query(tool, scope, state, older_than)
-    with answering(), _opened(ledger) as opened:
+    with answering(), opened_ledger(ledger) as opened:
         for entry in _everything(opened, query):
             sys.stdout.buffer.write(dumped_line(shown(entry)))
         sys.stdout.buffer.flush()
@@ -111,7 +111,7 @@ def show(
 
     Exit status: 0, 1 if there is no such entry, otherwise as of `queue`.
     """
-    with answering(), _opened(ledger) as opened:
+    with answering(), opened_ledger(ledger) as opened:
         entry = opened.get(entry_id)
         if entry is None:
             warn(
@@ -168,7 +168,7 @@ def release(
 
 def _settle(url: str | None, entry_id: str, resolution: Resolution, who: str | None, note: str, version: int) -> None:
     name = _whoami() if who is None else who
-    with answering(), _opened(url) as opened:
+    with answering(), opened_ledger(url) as opened:
         settled = opened.settle(entry_id, resolution, who=name, note=note, version=version)
         out = console()
         text = f"{settled.entry_id} is settled: {resolution} (by {printable(name)})\n{_MEANING[resolution]} {_UNENFORCED}"
@@ -194,7 +194,7 @@ def _whoami() -> str:
 
 
 @contextmanager
-def _opened(url: str | None) -> Iterator[Ledger]:
+def opened_ledger(url: str | None) -> Iterator[Ledger]:
     """Open the ledger that a URL or the environment names; its errors end the command with one line."""
     url = url or Settings.from_environ().ledger
     if url.partition(":")[0].lower() == "memory":

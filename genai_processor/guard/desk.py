@@ -23,6 +23,7 @@ from genai_processor.guard.refused import Recorded, Refused, refused, unavailabl
 from genai_processor.guard.results import Results
 from genai_processor.ledger.entries import Entry, State
 from genai_processor.ledger.ids import random_id
+from genai_processor.ledger.keys import idempotency_key_of
 from genai_processor.ledger.protocol import Ledger
 from genai_processor.ledger.requests import Claim, Granted, Outcome, Refusal, RefusalReason
 from genai_processor.retry.policy import Policy
@@ -209,7 +210,7 @@ class Desk:
             call_id=claim.call_id,
             digest=claim.digest,
             entry_id=entry_id if entry is None else entry.entry_id,
-            key=None if entry is None else entry.intent,
+            key=None if entry is None else idempotency_key_of(entry),
             reason=reason,
         )
         self._bind(bound)
