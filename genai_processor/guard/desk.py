@@ -279,6 +279,8 @@ class Desk:
             return found
         span = trace.get_current_span().get_span_context()
         self._tell_of_missing_scope(call.framework)
+        if call.trace:
+            return call.trace
         return f"{span.trace_id:032x}" if span.is_valid else _PROCESS_SCOPE
 
     def _known_scope(self, call: Call, scope: str | None, parent: Bound | None, run: runs.Run | None) -> str | None:
