@@ -3,11 +3,11 @@
 
     python -m benchmarks.crashes [--runs N] [STORE ...]
 
-Each run is a process that claims a call, makes an effect (a line in a file, written through to the disk) and records its end.
-It is killed with SIGKILL: at a moment that it reaches itself (before the claim, after it, after the effect, after the record),
-or from outside at any moment. Then every call is made again under its id, as by a run that is resumed, and those that did not
-end well once more under a new id, as by an agent that asks again. Exits with 1 if an effect happened twice, if one happened
-of which the ledger knows nothing, or if a call that nobody can know about does not wait for a person.
+Each run is a process that claims a call, makes an effect (a line in a file, written through to the disk) and records its
+end. It is killed with SIGKILL: at a moment that it reaches itself (before the claim, after it, after the effect, after the
+record), or from outside at any moment. Then every call is made again under its id, as by a run that is resumed, and those
+that did not end well once more under a new id, as by an agent that asks again. Exits with 1 if an effect happened twice, if
+one happened of which the ledger knows nothing, or if a call that nobody can know about does not wait for a person.
 """
 
 from __future__ import annotations
