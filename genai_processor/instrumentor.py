@@ -24,6 +24,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from genai_processor.assembly import make_stamper
 from genai_processor.attach import Beside, Front, attach
+from genai_processor.guard.langchain_errors import LangChainErrors
 from genai_processor.settings import Settings
 from genai_processor.stamper import Stamper
 from genai_processor.telemetry import Fault
@@ -97,6 +98,7 @@ class _Coverage:
         # Providers come and go, and take with them what stands in front of them.
         self._attached: weakref.WeakSet[Front | Beside] = weakref.WeakSet()
         self._hook: _InitHook | None = None
+        self._errors = LangChainErrors()
 
     def watch(self) -> None:
         """Cover every provider that is made from now on."""
@@ -116,6 +118,7 @@ class _Coverage:
 
     def leave(self) -> None:
         """Leave every provider, and the class, as they were."""
+        self._errors.leave()
         if self._hook is not None:
             self._hook.leave()
         for attached in list(self._attached):
