@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import atexit
 import threading
+import time
 import weakref
+from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Final, Protocol
@@ -28,13 +30,23 @@ MAX_WAITING: Final = 2048
 
 _MAX_URGENT: Final = 8 * MAX_WAITING  # of whatever did not end well
 _EXIT_SECONDS: Final = 5.0
+_TELL_SECONDS: Final = 1.0
+"""Whoever wants to know an entry is told without it, rather than be kept waiting by a ledger for much longer."""
+
+Then = Callable[[str | None], None]
+"""Is told the id of an entry; None where it did not come to be known. Raises nothing."""
 
 
 class Recorder(Protocol):
     """Takes sightings to a ledger. No method raises."""
 
-    def record(self, sighting: Sighting) -> str | None:
+    def record(self, sighting: Sighting, then: Then | None = None) -> str | None:
         """Record, now or soon.
+
+        Args:
+            sighting: What to record.
+            then: Called once, with the entry's id as soon as it is known: before this returns, or later from another
+                thread. With None if that fails, or takes too long.
 
         Returns:
             Id of the entry, if it is known at once.
@@ -70,14 +82,17 @@ class DirectRecorder:
         """Something could not be recorded since somebody last asked."""
         self._faults = faults
 
-    def record(self, sighting: Sighting) -> str | None:
+    def record(self, sighting: Sighting, then: Then | None = None) -> str | None:
         """Record now; None if that failed, which is counted."""
+        entry_id = None
         try:
-            return self._record(sighting)
+            entry_id = self._record(sighting)
         except Exception as error:  # noqa: BLE001 - whatever a ledger raises, the span goes on
             self.failed = True
             self._faults.count(Fault.LEDGER, "A verdict could not be recorded in the ledger", error)
-            return None
+        if then is not None:
+            then(entry_id)
+        return entry_id
 
     def record_return(self, returned: Returned) -> None:
         """As `record`."""
@@ -110,6 +125,27 @@ def _recording_returns(ledger: Ledger) -> Callable[[Returned], object]:
     return lambda returned: ledger.record(returned.sighting())
 
 
+class _Waiter:
+    """Somebody who wants to know an entry, and is told once."""
+
+    __slots__ = ("_then", "since")
+
+    def __init__(self, then: Then) -> None:
+        self.since = time.monotonic()
+        self._then = [then]
+
+    @property
+    def told(self) -> bool:
+        return not self._then
+
+    def tell(self, entry_id: str | None) -> None:
+        try:
+            then = self._then.pop()  # atomic: two threads may be about to
+        except IndexError:
+            return
+        then(entry_id)
+
+
 class BackgroundRecorder:
     """Tells a ledger from a thread of its own, in order."""
 
@@ -123,22 +159,32 @@ class BackgroundRecorder:
     def _begin(self) -> None:
         # A queue in C, whose `put` the garbage collector may call in the middle of another one. What waits in a parent
         # is the parent's to record.
-        self._waiting: SimpleQueue[Sighting | threading.Event] = SimpleQueue()
+        self._waiting: SimpleQueue[tuple[Sighting, _Waiter | None] | threading.Event] = SimpleQueue()
+        self._waiters: deque[_Waiter] = deque()  # in about the order of the queue
         self._to_start = [self._new_thread()]
 
     def _new_thread(self) -> threading.Thread:
         return threading.Thread(target=self._work, name="GenAIProcessorRecorder", daemon=True)
 
-    def record(self, sighting: Sighting) -> str | None:
+    def record(self, sighting: Sighting, then: Then | None = None) -> str | None:
         """Record soon. What is too much is counted and dropped: the ledger will then know less, never wrong."""
         waiting = self._waiting.qsize()
         good = sighting.state == State.COMPLETED  # of which there are many, and which wait for nobody
         if waiting >= (MAX_WAITING if good else _MAX_URGENT):
             self._lost = True
             self._faults.count(Fault.LEDGER_OVERFLOW, "The ledger is too slow; some verdicts are not recorded")
+            if then is not None:
+                then(None)
             return None
-        self._waiting.put(sighting)
-        self._start()
+        waiter = None if then is None else _Waiter(then)
+        if waiter is not None:
+            if self._is_late(waiter.since):
+                waiter.tell(None)
+            else:
+                self._waiters.append(waiter)
+        self._waiting.put((sighting, waiter))
+        if not self._start():
+            self._tell_waiters(time.monotonic())
         return None
 
     def record_return(self, returned: Returned) -> None:
@@ -157,11 +203,29 @@ class BackgroundRecorder:
         done = threading.Event()
         self._waiting.put(done)
         recorded = done.wait(timeout)
+        if not recorded:
+            self._tell_waiters(time.monotonic())
         return not self._has_lost() and recorded
 
     def _has_lost(self) -> bool:
         lost, self._lost, self._direct.failed = self._lost or self._direct.failed, False, False
         return lost
+
+    def _is_late(self, now: float) -> bool:
+        """Whether somebody has been waiting for too long."""
+        try:
+            return now - self._waiters[0].since > _TELL_SECONDS
+        except IndexError:
+            return False
+
+    def _tell_waiters(self, since: float) -> None:
+        """Tell those who have waited since then, or longer, that their entries are not known; forget who was told."""
+        waiters = self._waiters
+        try:
+            while waiters[0].told or waiters[0].since <= since:
+                waiters.popleft().tell(None)
+        except IndexError:  # nobody is left, or another thread was faster
+            return
 
     def _start(self) -> bool:
         """Start the thread unless that is done. Returns whether there is one; if not, the next call tries again."""
@@ -187,5 +251,7 @@ class BackgroundRecorder:
             item = waiting.get()
             if isinstance(item, threading.Event):
                 item.set()
-            else:
-                self._direct.record(item)
+                continue
+            sighting, waiter = item
+            self._direct.record(sighting, None if waiter is None else waiter.tell)
+            self._tell_waiters(time.monotonic() - _TELL_SECONDS)
