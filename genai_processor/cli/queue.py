@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from itertools import islice
+from string import hexdigits
 from typing import Annotated, Final
 
 import typer
@@ -23,6 +25,7 @@ from genai_processor.cli.entries import print_one, print_page, shown
 from genai_processor.cli.output import dumped_line
 from genai_processor.errors import LedgerError, LedgerUnavailableError, LedgerURLError
 from genai_processor.ledger import Entry, Ledger, Page, Query, Resolution, State, open_ledger
+from genai_processor.ledger.paging import next_page
 from genai_processor.settings import Settings
 
 _REFUSED: Final = 1
@@ -30,6 +33,7 @@ _UNAVAILABLE: Final = 4
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _OLDEST_DAYS: Final = 36_500
 _LARGEST_PAGE: Final = 10_000
+_TRACE_DIGITS: Final = 32
 
 
 class Waiting(StrEnum):
@@ -49,6 +53,12 @@ OlderOption = Annotated[
     str | None,
     typer.Option("--older-than", metavar="AGE", help="Only calls whose entry was made so long ago or longer: 30m, 12h, 7d."),
 ]
+TraceOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HEX", help="Only calls of this trace, or of those that begin so. Looks at every entry that waits for that."
+    ),
+]
 StateOption = Annotated[Waiting | None, typer.Option(help="Only calls in this state.")]
 
 
@@ -65,6 +75,7 @@ def queue(
     scope: ScopeOption = None,
     state: StateOption = None,
     older_than: OlderOption = None,
+    trace: TraceOption = None,
     limit: Annotated[int, typer.Option(min=1, max=_LARGEST_PAGE, help="How many entries a page has.")] = 100,
     cursor: Annotated[str | None, typer.Option(help="Where the page before said to go on.")] = None,
     format: Annotated[Shown, typer.Option(help="table for people; json is one object.")] = Shown.table,
@@ -74,9 +85,9 @@ def queue(
     Times are UTC. Exit status: 0, or 2 if the command line is wrong, 3 if the answer cannot be written, 4 if the ledger
     cannot be used, as where there is none: this makes none.
     """
-    query = _query(tool, scope, state, older_than)
+    query, wanted = _query(tool, scope, state, older_than), _trace(trace)
     with answering(), _opened(ledger) as opened:
-        page = _page(opened, query, limit, cursor)
+        page = _page(opened, query, wanted, limit, cursor)
         if format is Shown.json:
             rows = [shown(entry) for entry in page.entries]
             sys.stdout.buffer.write(dumped_line({"entries": rows, "cursor": page.cursor}))
@@ -90,14 +101,15 @@ def export(
     scope: ScopeOption = None,
     state: StateOption = None,
     older_than: OlderOption = None,
+    trace: TraceOption = None,
 ) -> None:
     """Write every call that waits for a person as JSON lines, with its history.
 
     Exit status: as of `queue`.
     """
-    query = _query(tool, scope, state, older_than)
+    query, wanted = _query(tool, scope, state, older_than), _trace(trace)
     with answering(), _opened(ledger) as opened:
-        for entry in _everything(opened, query):
+        for entry in _everything(opened, query, wanted):
             sys.stdout.buffer.write(dumped_line(shown(entry)))
         sys.stdout.buffer.flush()
 
@@ -224,9 +236,11 @@ def _existing(url: str) -> str:
     return f"{rest}{'&' if '?' in rest else '?'}create=false{hash_sign}{fragment}"
 
 
-def _page(ledger: Ledger, query: Query, limit: int, cursor: str | None) -> Page:
+def _page(ledger: Ledger, query: Query, trace: str, limit: int, cursor: str | None) -> Page:
     try:
-        return ledger.pending(query, limit=limit, cursor=cursor)
+        if not trace:
+            return ledger.pending(query, limit=limit, cursor=cursor)
+        return next_page([*islice(_everything(ledger, query, trace, cursor), limit + 1)], limit)
     except LedgerUnavailableError:
         raise
     except (LedgerError, OverflowError) as error:
@@ -236,11 +250,10 @@ def _page(ledger: Ledger, query: Query, limit: int, cursor: str | None) -> Page:
         raise usage_error("--cursor", sentence) from error
 
 
-def _everything(ledger: Ledger, query: Query) -> Iterator[Entry]:
-    cursor = None
+def _everything(ledger: Ledger, query: Query, trace: str, cursor: str | None = None) -> Iterator[Entry]:
     while True:
         page = ledger.pending(query, limit=1_000, cursor=cursor)
-        yield from page.entries
+        yield from (entry for entry in page.entries if not trace or (entry.trace_id or "").startswith(trace))
         cursor = page.cursor
         if cursor is None:
             return
@@ -249,6 +262,15 @@ def _everything(ledger: Ledger, query: Query) -> Iterator[Entry]:
 def _query(tool: str | None, scope: str | None, state: Waiting | None, older_than: str | None) -> Query:
     before = None if older_than is None else time.time_ns() - int(_seconds(older_than) * 1e9)
     return Query(tool, scope, None if state is None else State(state.value), created_before_ns=before)
+
+
+def _trace(text: str | None) -> str:
+    """The beginning of the trace ids that are wanted; "" for all."""
+    if text is None:
+        return ""
+    if not 0 < len(text) <= _TRACE_DIGITS or not set(text) <= set(hexdigits):
+        raise usage_error("--trace", f"{text[:100]!r} is no trace id: write up to {_TRACE_DIGITS} hex digits")
+    return text.lower()
 
 
 def _seconds(age: str) -> float:

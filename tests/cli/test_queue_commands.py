@@ -72,6 +72,20 @@ def test_pages_follow_each_other(desk: Desk) -> None:
     assert f"--cursor {page['cursor']}" in desk.run("queue", "--limit", "3")
 
 
+def test_what_a_trace_did_is_found_by_the_beginning_of_its_id(desk: Desk) -> None:
+    made = [desk.quarantine(number, trace_id=f"{number % 3}bcd" + "0" * 28) for number in range(9)]
+    wanted = [entry.entry_id for entry in made if entry.trace_id is not None and entry.trace_id.startswith("1bcd")]
+    found, cursor = list[str](), list[str]()
+    for _ in range(2):
+        page = json.loads(desk.run("queue", "--trace", "1BCD", "--limit", "2", "--format", "json", *cursor))
+        found += [entry["entry_id"] for entry in page["entries"]]
+        cursor = ["--cursor", str(page["cursor"])]
+    assert found == wanted
+    assert page["cursor"] is None
+    assert [json.loads(line)["entry_id"] for line in desk.run("export", "--trace", "1bcd").splitlines()] == wanted
+    assert desk.run("queue", "--trace", "f") == "nothing waits for anybody\n"
+
+
 def test_one_entry_is_shown_with_its_history(desk: Desk) -> None:
     entry = desk.quarantine(reason="commitment_marker", trace_id="ab" * 16)
     shown = desk.run("show", entry.entry_id)
@@ -178,6 +192,10 @@ def test_no_settlement_promises_what_nothing_enforces(desk: Desk, resolution: Re
         (["--cursor", "99999999999999999999:x"], "not a cursor"),
         (["--cursor", "-99999999999999999999:x"], "not a cursor"),
         (["--cursor", "nonsense"], "not a cursor"),
+        (["--trace", "1bcd", "--cursor", "nonsense"], "not a cursor"),
+        (["--trace", "my trace"], "is no trace id"),
+        (["--trace", ""], "is no trace id"),
+        (["--trace", "a" * 33], "is no trace id"),
         (["--ledger", "ftp://somewhere"], "names no known ledger"),
         (["--ledger", "sqlite:///l.db?odd=1"], "'sqlite:///l.db?odd=1'"),
     ],
