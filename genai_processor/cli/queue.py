@@ -7,7 +7,6 @@ the command line is wrong, 3 if the answer cannot be written, 4 if the ledger ca
 
 from __future__ import annotations
 
-import getpass
 import sys
 import time
 from collections.abc import Iterator
@@ -20,9 +19,10 @@ from typing import Annotated, Final
 import typer
 
 from genai_processor.cli.answer import answering
-from genai_processor.cli.console import console, printable, usage_error, warn
+from genai_processor.cli.console import console, errors, printable, usage_error, warn
 from genai_processor.cli.entries import print_one, print_page, shown
 from genai_processor.cli.output import dumped_line
+from genai_processor.cli.settling import UNENFORCED, Answers, meaning
 from genai_processor.errors import LedgerError, LedgerUnavailableError, LedgerURLError
 from genai_processor.ledger import Entry, Ledger, Page, Query, Resolution, State, open_ledger
 from genai_processor.ledger.paging import next_page
@@ -59,6 +59,13 @@ TraceOption = Annotated[
         metavar="HEX", help="Only calls of this trace, or of those that begin so. Looks at every entry that waits for that."
     ),
 ]
+DigestsOption = Annotated[
+    bool,
+    typer.Option(
+        "--digests",
+        help="Also the digests of the calls' arguments. They are not keyed: who has one can try short arguments.",
+    ),
+]
 StateOption = Annotated[Waiting | None, typer.Option(help="Only calls in this state.")]
 
 
@@ -79,6 +86,7 @@ def queue(
     limit: Annotated[int, typer.Option(min=1, max=_LARGEST_PAGE, help="How many entries a page has.")] = 100,
     cursor: Annotated[str | None, typer.Option(help="Where the page before said to go on.")] = None,
     format: Annotated[Shown, typer.Option(help="table for people; json is one object.")] = Shown.table,
+    digests: DigestsOption = False,
 ) -> None:
     """List the calls that wait for a person, oldest first.
 
@@ -89,7 +97,7 @@ def queue(
     with answering(), _opened(ledger) as opened:
         page = _page(opened, query, wanted, limit, cursor)
         if format is Shown.json:
-            rows = [shown(entry) for entry in page.entries]
+            rows = [shown(entry, digests=digests) for entry in page.entries]
             sys.stdout.buffer.write(dumped_line({"entries": rows, "cursor": page.cursor}))
             return
         print_page(console(), page)
@@ -102,6 +110,7 @@ def export(
     state: StateOption = None,
     older_than: OlderOption = None,
     trace: TraceOption = None,
+    digests: DigestsOption = False,
 ) -> None:
     """Write every call that waits for a person as JSON lines, with its history.
 
@@ -110,7 +119,7 @@ def export(
     query, wanted = _query(tool, scope, state, older_than), _trace(trace)
     with answering(), _opened(ledger) as opened:
         for entry in _everything(opened, query, wanted):
-            sys.stdout.buffer.write(dumped_line(shown(entry)))
+            sys.stdout.buffer.write(dumped_line(shown(entry, digests=digests)))
         sys.stdout.buffer.flush()
 
 
@@ -118,37 +127,33 @@ def show(
     entry_id: Annotated[str, typer.Argument(metavar="ENTRY", help="Its id, as `queue` prints it.")],
     ledger: LedgerOption = None,
     format: Annotated[Shown, typer.Option(help="table for people; json is one object.")] = Shown.table,
+    digests: DigestsOption = False,
 ) -> None:
     """Show all that is known of one entry, with its history. A ledger holds no arguments and no results.
 
     Exit status: 0, 1 if there is no such entry, otherwise as of `queue`.
     """
     with answering(), _opened(ledger) as opened:
-        entry = opened.get(entry_id)
-        if entry is None:
-            warn(
-                f"no entry {printable(entry_id)}: never made in this ledger, or expired; "
-                "if a tool ran, its effect may have committed"
-            )
-            raise typer.Exit(_REFUSED)
+        entry = _entry(opened, entry_id)
         if format is Shown.json:
-            sys.stdout.buffer.write(dumped_line(shown(entry)))
+            sys.stdout.buffer.write(dumped_line(shown(entry, digests=digests)))
             return
-        print_one(console(), entry)
+        print_one(console(), entry, digests=digests)
 
 
-WhoOption = Annotated[str | None, typer.Option(help="Who settles it; by default who is logged in.")]
-NoteOption = Annotated[str, typer.Option(help="On what ground: what was looked at, and what it showed.")]
+WhoOption = Annotated[str | None, typer.Option(help="Who settles it.")]
+NoteOption = Annotated[str | None, typer.Option(help="On what ground: what was looked at, and what it showed.")]
 VersionOption = Annotated[
-    int, typer.Option(min=1, help="The version that you read, as `queue` and `show` print it: of two people, one settles.")
+    int | None,
+    typer.Option(min=1, help="The version that you read, as `queue` and `show` print it: of two people, one settles."),
 ]
 
 
 def settle(
     entry_id: Annotated[str, typer.Argument(metavar="ENTRY", help="Its id.")],
     resolution: Annotated[Resolution, typer.Argument(help="What the call did in the world.")],
-    note: NoteOption,
-    version: VersionOption,
+    note: NoteOption = None,
+    version: VersionOption = None,
     who: WhoOption = None,
     ledger: LedgerOption = None,
 ) -> None:
@@ -158,16 +163,19 @@ def settle(
     releases one new attempt. Nothing enforces any of that yet in this version: it is a record for whoever runs the call
     again.
 
+    Who settles it, on what ground, and the version that they read have to be said. At a terminal, what is missing is asked
+    for, once the entry has been shown; elsewhere the options have to be there.
+
     Exit status: 0, 1 if it cannot be settled like that (the entry is unknown, has changed, or waits for nobody), otherwise
     as of `queue`.
     """
-    _settle(ledger, entry_id, resolution, who, note, version)
+    _settle(ledger, entry_id, resolution, Answers(who, note, version))
 
 
 def release(
     entry_id: Annotated[str, typer.Argument(metavar="ENTRY", help="Its id.")],
-    note: NoteOption,
-    version: VersionOption,
+    note: NoteOption = None,
+    version: VersionOption = None,
     who: WhoOption = None,
     ledger: LedgerOption = None,
 ) -> None:
@@ -175,31 +183,36 @@ def release(
 
     Nothing enforces that yet in this version: it is a record for whoever runs the call again. Exit status: as of `settle`.
     """
-    _settle(ledger, entry_id, Resolution.NOT_COMMITTED, who, note, version)
+    _settle(ledger, entry_id, Resolution.NOT_COMMITTED, Answers(who, note, version))
 
 
-def _settle(url: str | None, entry_id: str, resolution: Resolution, who: str | None, note: str, version: int) -> None:
-    name = _whoami() if who is None else who
+def _settle(url: str | None, entry_id: str, resolution: Resolution, answers: Answers) -> None:
+    answers.check()
     with answering(), _opened(url) as opened:
-        settled = opened.settle(entry_id, resolution, who=name, note=note, version=version)
-        out = console()
-        text = f"{settled.entry_id} is settled: {resolution} (by {printable(name)})\n{_MEANING[resolution]} {_UNENFORCED}"
-        out.print(text, highlight=False, markup=False)
+        who, note, version = answers.complete(lambda: _shown_to_settle(opened, entry_id, resolution))
+        settled = opened.settle(entry_id, resolution, who=who, note=note, version=version)
+        said = f"{settled.entry_id} is settled: {resolution} (by {printable(who)})"
+        text = f"{said}\nRecorded: {meaning(settled, resolution)} {UNENFORCED}"
+        console().print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-_MEANING: Final = {
-    Resolution.COMMITTED: "Recorded as committed: the effect happened.",
-    Resolution.NOT_COMMITTED: "Recorded as not committed: one new attempt is released.",
-    Resolution.COMPENSATED: "Recorded as compensated: the effect happened and was undone.",
-}
-_UNENFORCED: Final = "Nothing enforces that yet in this version: whoever runs the call again has to look."
+def _shown_to_settle(ledger: Ledger, entry_id: str, resolution: Resolution) -> Entry:
+    """Show a person what they are about to settle."""
+    entry = _entry(ledger, entry_id)
+    print_one(errors(), entry)
+    errors().print(f"\n{resolution}: {meaning(entry, resolution)}", highlight=False, markup=False, soft_wrap=True)
+    return entry
 
 
-def _whoami() -> str:
-    try:
-        return getpass.getuser()
-    except (ImportError, KeyError, OSError):
-        raise usage_error("--who", "nobody is logged in under a name; say who settles it") from None
+def _entry(ledger: Ledger, entry_id: str) -> Entry:
+    entry = ledger.get(entry_id)
+    if entry is None:
+        warn(
+            f"no entry {printable(entry_id)}: never made in this ledger, or expired; "
+            "if a tool ran, its effect may have committed"
+        )
+        raise typer.Exit(_REFUSED)
+    return entry
 
 
 # -- ledgers -------------------------------------------------------------------------------------------------------
