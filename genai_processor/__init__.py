@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from genai_processor.errors import GenAIProcessorError, ToolSpanCommitmentError
+    from genai_processor.guard.context import idempotency_key, not_executed
+    from genai_processor.guard.guard import Guard
     from genai_processor.guard.predicates import is_safe_to_retry
     from genai_processor.instrumentor import GenAIProcessorInstrumentor
     from genai_processor.ledger import Ledger, MemoryLedger, Resolution, open_ledger
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "CallFacts": "genai_processor.retry.verdict",
+    "Guard": "genai_processor.guard.guard",
     "GenAIProcessorError": "genai_processor.errors",
     "GenAIProcessorInstrumentor": "genai_processor.instrumentor",
     "GenAISpanProcessor": "genai_processor.processor",
@@ -33,7 +36,9 @@ _HOMES = {
     "ToolSpanCommitmentError": "genai_processor.errors",
     "Verdict": "genai_processor.retry.verdict",
     "classify": "genai_processor.retry.verdict",
+    "idempotency_key": "genai_processor.guard.context",
     "is_safe_to_retry": "genai_processor.guard.predicates",
+    "not_executed": "genai_processor.guard.context",
     "open_ledger": "genai_processor.ledger",
 }
 
@@ -42,6 +47,7 @@ __all__ = [
     "GenAIProcessorError",
     "GenAIProcessorInstrumentor",
     "GenAISpanProcessor",
+    "Guard",
     "Ledger",
     "MemoryLedger",
     "Policy",
@@ -52,7 +58,9 @@ __all__ = [
     "ToolSpanCommitmentError",
     "Verdict",
     "classify",
+    "idempotency_key",
     "is_safe_to_retry",
+    "not_executed",
     "open_ledger",
 ]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from genai_processor.attributes import GENAI_RETRY_VERDICT
 from genai_processor.errors import LedgerError
+from genai_processor.guard.bindings import BOUND, tool_span_began
 from genai_processor.ledger import MemoryLedger, open_ledger
 from genai_processor.retry.policy import Policy
 from genai_processor.retry.witness import Limits, Witness
@@ -50,6 +51,8 @@ def make_stamper(
         limits=limits,
         length_limit=settings.length_limit,
         judged=GENAI_RETRY_VERDICT,
+        guarded=BOUND,
+        began=tool_span_began,
     )
     return Stamper(
         judge,

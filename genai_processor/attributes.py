@@ -57,6 +57,12 @@ GENAI_RETRY_ACTION: Final = "genai.retry.action"
 GEN_AI_TOOL_NAME: Final = "gen_ai.tool.name"
 """OpenTelemetry's own attribute for the tool's name, repeated on the log event."""
 
+GENAI_GUARD_MODE: Final = "genai.guard.mode"
+"""Whether the guard in front of the tool only watched (`observe`) or refused (`enforce`)."""
+
+GENAI_GUARD_OUTCOME: Final = "genai.guard.outcome"
+"""What the guard did with the call: `granted`, `refused`, `handed_back`, `would_refuse` or `unguarded`."""
+
 # On metrics only.
 
 GENAI_LEDGER_STATE: Final = "genai.ledger.state"
@@ -83,6 +89,9 @@ METRIC_REBILLED_TOKENS: Final = "genai.retry.rebilled_tokens"
 
 METRIC_LEDGER_ENTRIES: Final = "genai.ledger.entries"
 """Gauge of ledger entries by `genai.ledger.state`. Unit: ``{entry}``."""
+
+METRIC_GUARD_CALLS: Final = "genai.guard.calls"
+"""Counter of calls that came to the guard, by `genai.guard.mode` and `genai.guard.outcome`. Unit: ``{call}``."""
 
 METRIC_FAULTS: Final = "genai.processor.faults"
 """Counter of what went wrong, by `genai.processor.fault`. Unit: ``{fault}``."""

@@ -8,6 +8,8 @@ ever say that it "may have committed".
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class GenAIProcessorError(Exception):
     """Base of every error that this package raises."""
@@ -24,6 +26,7 @@ class ToolSpanCommitmentError(GenAIProcessorError, RuntimeError):
         call_id: The call id, if one was found.
         reason: Short reason, one of the documented values of ``genai.retry.reason`` or of a refusal.
         entry_id: The ledger entry to settle, if there is one.
+        recorded: What the very same call returned before, in its attribute `value`; None if that is not known.
     """
 
     def __init__(
@@ -34,6 +37,7 @@ class ToolSpanCommitmentError(GenAIProcessorError, RuntimeError):
         call_id: str | None = None,
         reason: str | None = None,
         entry_id: str | None = None,
+        recorded: Any = None,
     ) -> None:
         """Keep the message and, where known, what it is about."""
         super().__init__(message)
@@ -41,6 +45,7 @@ class ToolSpanCommitmentError(GenAIProcessorError, RuntimeError):
         self.call_id = call_id
         self.reason = reason
         self.entry_id = entry_id
+        self.recorded = recorded
 
 
 class LedgerError(GenAIProcessorError):

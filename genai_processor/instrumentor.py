@@ -22,9 +22,13 @@ from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type:
 from opentelemetry.sdk.environment_variables import OTEL_SDK_DISABLED
 from opentelemetry.sdk.trace import TracerProvider
 
-from genai_processor.assembly import make_stamper
+from genai_processor.assembly import make_stamper, policy_of
 from genai_processor.attach import Beside, Front, attach
+from genai_processor.guard.guard import Guard
+from genai_processor.guard.hooks import install, uninstall
 from genai_processor.guard.langchain_errors import LangChainErrors
+from genai_processor.guard.modes import GuardMode
+from genai_processor.guarding import StamperNotes, make_guard
 from genai_processor.settings import Settings
 from genai_processor.stamper import Stamper
 from genai_processor.telemetry import Fault
@@ -39,9 +43,13 @@ class GenAIProcessorInstrumentor(BaseInstrumentor):  # type: ignore[misc]
     """Puts the verdict on the tool spans of tracer providers, in front of whatever they export to.
 
     `instrument` takes `tracer_provider`, `meter_provider` and `logger_provider` (by default the global ones; only the
-    tracer provider that is handed over is then covered), `ledger` (a ledger or its URL), `policy`, `settings`, and
-    every field of `Settings` by its name. It opens no file, starts no thread and raises nothing: the interpreter runs
-    it before the application, and would not survive it. `uninstrument` puts back what was there.
+    tracer provider that is handed over is then covered), `ledger` (a ledger or its URL), `policy`, `guard` (a mode, or
+    a `Guard` of your own), `settings`, and every field of `Settings` by its name. It opens no file, starts no thread and
+    raises nothing: the interpreter runs it before the application, and would not survive it. `uninstrument` puts back
+    what was there.
+
+    It also lets a guard stand in front of the tools of agent frameworks, those that are imported later included; under
+    ``OTEL_SDK_DISABLED``, too, which is about telemetry.
     """
 
     _coverage: _Coverage | None = None
@@ -51,11 +59,14 @@ class GenAIProcessorInstrumentor(BaseInstrumentor):  # type: ignore[misc]
         return ()
 
     def _instrument(self, **kwargs: Any) -> None:
-        if os.environ.get(OTEL_SDK_DISABLED, "").strip().lower() == "true":
-            return
         try:
             provider = kwargs.pop("tracer_provider", None)
-            self._coverage = _Coverage(_stamper_from(kwargs))
+            stamper, guard = _parts_from(kwargs)
+            if guard.mode is not GuardMode.OFF:
+                install(guard)
+            if os.environ.get(OTEL_SDK_DISABLED, "").strip().lower() == "true":
+                return
+            self._coverage = _Coverage(stamper)
             if provider is None:
                 self._coverage.watch()
                 provider = trace.get_tracer_provider()
@@ -64,6 +75,7 @@ class GenAIProcessorInstrumentor(BaseInstrumentor):  # type: ignore[misc]
             _log.exception("genai_processor could not be set up; spans are exported as they are")
 
     def _uninstrument(self, **kwargs: Any) -> None:
+        uninstall()
         coverage, self._coverage = self._coverage, None
         if coverage is None:
             return
@@ -73,11 +85,14 @@ class GenAIProcessorInstrumentor(BaseInstrumentor):  # type: ignore[misc]
             _log.exception("genai_processor could not be taken away entirely")
 
 
-def _stamper_from(options: dict[str, Any]) -> Stamper:
-    """Build the stamper from the keywords of `instrument`; those that are none of ours are named in a warning."""
+def _parts_from(options: dict[str, Any]) -> tuple[Stamper, Guard]:
+    """Build stamper and guard from the keywords of `instrument`; those that are none of ours are named in a warning."""
     parts = {name: options.pop(name, None) for name in _PARTS}
     settings = options.pop("settings", None)
     ledger = options.pop("ledger", None)
+    guard = options.pop("guard") if isinstance(options.get("guard"), Guard) else None
+    if guard is not None and ledger is None:
+        ledger, parts["policy"] = guard.ledger, parts["policy"] or guard.policy
     if isinstance(ledger, str):
         options["ledger"], ledger = ledger, None
     if settings is None:
@@ -87,7 +102,11 @@ def _stamper_from(options: dict[str, Any]) -> Stamper:
         for name in options:
             what = "is part of the settings that are given" if name in known else "is no setting of genai_processor"
             _log.warning("%s %s; it is ignored", name, what)
-    return make_stamper(ledger=ledger, settings=settings, **parts)
+    stamper = make_stamper(ledger=ledger, settings=settings, **parts)
+    if guard is None:
+        return stamper, make_guard(settings, parts["policy"] or policy_of(settings), stamper)
+    guard.report_to(StamperNotes(stamper))
+    return stamper, guard
 
 
 class _Coverage:

@@ -14,10 +14,11 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, attach, set_value
 
+from genai_processor.errors import LedgerUnavailableError, UnknownEntryError
 from genai_processor.forks import call_in_child
 from genai_processor.ledger.entries import State
 from genai_processor.ledger.memory import MemoryLedger
@@ -32,6 +33,9 @@ _MAX_URGENT: Final = 8 * MAX_WAITING  # of whatever did not end well
 _EXIT_SECONDS: Final = 5.0
 _TELL_SECONDS: Final = 1.0
 """Whoever wants to know an entry is told without it, rather than be kept waiting by a ledger for much longer."""
+_SHORTEST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 5.0
+_MOST_LOST: Final = 10_000
 
 Then = Callable[[str | None], None]
 """Is told the id of an entry; None where it did not come to be known. Raises nothing."""
@@ -78,8 +82,6 @@ class DirectRecorder:
     def __init__(self, ledger: Ledger, faults: Faults) -> None:
         self._record = _recording(ledger)
         self._record_return = _recording_returns(ledger)
-        self.failed = False
-        """Something could not be recorded since somebody last asked."""
         self._faults = faults
 
     def record(self, sighting: Sighting, then: Then | None = None) -> str | None:
@@ -88,7 +90,6 @@ class DirectRecorder:
         try:
             entry_id = self._record(sighting)
         except Exception as error:  # noqa: BLE001 - whatever a ledger raises, the span goes on
-            self.failed = True
             self._faults.count(Fault.LEDGER, "A verdict could not be recorded in the ledger", error)
         if then is not None:
             then(entry_id)
@@ -150,16 +151,17 @@ class BackgroundRecorder:
     """Tells a ledger from a thread of its own, in order."""
 
     def __init__(self, ledger: Ledger, faults: Faults) -> None:
-        self._direct = DirectRecorder(ledger, faults)
+        self._ledger = ledger
         self._faults = faults
         self._lost = False
+        self.lost = Lost()
         self._begin()
         call_in_child(self._begin)
 
     def _begin(self) -> None:
         # A queue in C, whose `put` the garbage collector may call in the middle of another one. What waits in a parent
         # is the parent's to record.
-        self._waiting: SimpleQueue[tuple[Sighting, _Waiter | None] | threading.Event] = SimpleQueue()
+        self._waiting: SimpleQueue[_Item] = SimpleQueue()
         self._waiters: deque[_Waiter] = deque()  # in about the order of the queue
         self._to_start = [self._new_thread()]
 
@@ -171,8 +173,7 @@ class BackgroundRecorder:
         waiting = self._waiting.qsize()
         good = sighting.state == State.COMPLETED  # of which there are many, and which wait for nobody
         if waiting >= (MAX_WAITING if good else _MAX_URGENT):
-            self._lost = True
-            self._faults.count(Fault.LEDGER_OVERFLOW, "The ledger is too slow; some verdicts are not recorded")
+            self._give_up(sighting.scope, sighting.tool, harmless=good)
             if then is not None:
                 then(None)
             return None
@@ -186,6 +187,26 @@ class BackgroundRecorder:
         if not self._start():
             self._tell_waiters(time.monotonic())
         return None
+
+    def later(self, change: Callable[[Ledger], object], scope: str, tool: str) -> None:
+        """Tell the ledger something else, in order, as soon as it can be told.
+
+        Args:
+            change: Tells it.
+            scope: Of the call that it is about.
+            tool: Of that call.
+        """
+        if self._waiting.qsize() >= _MAX_URGENT:
+            self._give_up(scope, tool)
+            return
+        self._waiting.put(_Change(change, scope, tool))
+        self._start()
+
+    def _give_up(self, scope: str, tool: str, *, harmless: bool = False) -> None:
+        self._lost = True
+        if not harmless:
+            self.lost.add(scope, tool)
+        self._faults.count(Fault.LEDGER_OVERFLOW, "The ledger is too slow; some verdicts are not recorded")
 
     def record_return(self, returned: Returned) -> None:
         """As `record`."""
@@ -208,7 +229,7 @@ class BackgroundRecorder:
         return not self._has_lost() and recorded
 
     def _has_lost(self) -> bool:
-        lost, self._lost, self._direct.failed = self._lost or self._direct.failed, False, False
+        lost, self._lost = self._lost, False
         return lost
 
     def _is_late(self, now: float) -> bool:
@@ -252,6 +273,77 @@ class BackgroundRecorder:
             if isinstance(item, threading.Event):
                 item.set()
                 continue
-            sighting, waiter = item
-            self._direct.record(sighting, None if waiter is None else waiter.tell)
+            if isinstance(item, _Change):
+                self._tell(item)
+            else:
+                sighting, waiter = item
+                entry_id = self._tell(sighting)
+                if waiter is not None:
+                    waiter.tell(entry_id)
             self._tell_waiters(time.monotonic() - _TELL_SECONDS)
+
+    def _tell(self, item: Sighting | _Change) -> str | None:
+        """Tell the ledger, and wait for it if it is not there. What it does not take while it is there is lost.
+
+        Returns:
+            Id of the entry of a sighting, if it has one.
+        """
+        pause = _SHORTEST_PAUSE
+        while True:
+            try:
+                if isinstance(item, _Change):
+                    item.change(self._ledger)
+                    return None
+                entry = self._ledger.record(item)
+                return None if entry is None else entry.entry_id
+            except UnknownEntryError:
+                return None
+            except LedgerUnavailableError as error:
+                self._faults.count(Fault.LEDGER, "The ledger cannot be told of a call; it is told when it is back", error)
+                self._tell_waiters(time.monotonic())  # nobody knows when that will be
+                if self._is_there() and pause > _LONGEST_PAUSE:  # the fault is this item's
+                    break
+            except Exception as error:  # noqa: BLE001
+                self._faults.count(Fault.LEDGER, "A verdict could not be recorded in the ledger", error)
+                break
+            time.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE + _SHORTEST_PAUSE)
+        self._lost = True
+        if not (isinstance(item, Sighting) and item.state == State.COMPLETED):
+            self.lost.add(item.scope, item.tool)
+        return None
+
+    def _is_there(self) -> bool:
+        try:
+            self._ledger.get("")
+        except Exception:  # noqa: BLE001
+            return False
+        return True
+
+
+class _Change(NamedTuple):
+    change: Callable[[Ledger], object]
+    scope: str
+    tool: str
+
+
+_Item = tuple[Sighting, _Waiter | None] | _Change | threading.Event
+
+
+class Lost:
+    """Of which tools something was lost that would have stood in the way of a call. Bounded: too many are all."""
+
+    def __init__(self) -> None:
+        self._tools: dict[tuple[str, str], None] = {}
+        self._all = False
+
+    def add(self, scope: str, tool: str) -> None:
+        """Remember that something was lost."""
+        if len(self._tools) >= _MOST_LOST:
+            self._all = True
+        else:
+            self._tools[scope, tool] = None
+
+    def has(self, scope: str, tool: str) -> bool:
+        """Whether something of that tool in that scope was lost."""
+        return self._all or (scope, tool) in self._tools

@@ -77,7 +77,15 @@ _URL: Final = _Kind("URL", str, lambda value: isinstance(value, str) and ":" in 
 _FLAG: Final = _Kind("true or false", _parse_flag, lambda value: isinstance(value, bool), lambda value: str(value).lower())
 _GLOBS: Final = _Kind("comma-separated globs", parse_globs, _is_globs, lambda value: ",".join(value) or "none")
 _COUNT: Final = _Kind("integer above 0", int, _is_count, str)
+_TEXT: Final = _Kind(
+    "text", str, lambda value: value is None or (isinstance(value, str) and bool(value.strip())), lambda _: "none"
+)
 _SECRET: Final = _Kind("text", str, lambda value: isinstance(value, str) and value != "", lambda _: "none", secret=True)
+
+
+def _choice(*words: str) -> _Kind:
+    """One of a few words; what is given as an enumeration is taken as its word."""
+    return _Kind(" or ".join(words), lambda text: str(text).strip().lower(), lambda value: value in words, str)
 
 
 def _setting(default: Any, kind: _Kind, meaning: str) -> Any:
@@ -97,6 +105,32 @@ class Settings:
         _URL,
         "Where to keep what was claimed, what ended how and what is quarantined. `memory:` is this process, "
         "`sqlite:///PATH` a file for all processes of one host, which outlives them.",
+    )
+    guard: str = _setting(
+        "observe",
+        _choice("off", "observe", "enforce"),
+        "What the guard in front of the tools of agent frameworks does with a call that must not run: nothing at all, say "
+        "so, or refuse it. Only `GenAIProcessorInstrumentor`, and so the entry point, installs it.",
+    )
+    guard_refusal: str = _setting(
+        "tell",
+        _choice("tell", "raise"),
+        "How a refused call ends: the model is told, and the other calls of its turn finish; or the run ends.",
+    )
+    scope: str | None = _setting(
+        None,
+        _TEXT,
+        "Where call ids and arguments are unique for the guard, such as the id of this job, in place of the conversation "
+        "that a framework knows. `guard.run(scope=...)` in the code goes before it.",
+    )
+    lease: int = _setting(
+        60,
+        _COUNT,
+        "After how many seconds without a sign of life a running call in a shared ledger is quarantined. Signs are given "
+        "three times as often, for as long as the tool runs.",
+    )
+    trusted_mcp_servers: tuple[str, ...] = _setting(
+        (), _GLOBS, "MCP servers whose annotations of tools are believed, such as that one changes nothing."
     )
     read_only_tools: tuple[str, ...] = _setting(
         (), _GLOBS, "Tools that change nothing: a failed call may always be tried again."

@@ -14,9 +14,11 @@ from opentelemetry.context import get_current
 from opentelemetry.trace import SpanContext, TraceFlags
 
 from genai_processor import attributes as names
+from genai_processor.guard.bindings import BOUND, Bound
 from genai_processor.ledger.memory import MemoryLedger
 from genai_processor.recording import Recorder, Then, recorder_for
 from genai_processor.retry.came_back import CameBack
+from genai_processor.retry.judgement import judgement_of
 from genai_processor.retry.verdict import Effect, Reason
 from genai_processor.settings import Settings
 from genai_processor.sightings import returned, sighting_of
@@ -89,7 +91,7 @@ class Stamper:
         self.faults = Faults(totals)
         self.recorder: Recorder = recorder_for(self.ledger, self.faults)
         self.judge = judge
-        self._totals = totals
+        self.totals = totals
         self._events = Events(logger_provider) if settings.events else None
         self._stamp_digests = settings.stamp_digests
         self._digest_key = settings.digest_key
@@ -135,6 +137,8 @@ class Stamper:
     def tell(self, span: ReadableSpan, judgement: CameBack | Judgement) -> ReadableSpan:
         """Record a judgement and tell of it; returns the span to forward. Raises no `Exception`."""
         try:
+            if BOUND and span._context is not None and (bound := BOUND.pop(span._context.span_id, None)) is not None:
+                return self._tell_of_guarded(span, judgement, bound)
             if isinstance(judgement, CameBack):
                 return self._tell_of_return(span, judgement)
             late = judgement.belies
@@ -175,14 +179,43 @@ class Stamper:
 
     def _tell_of_return(self, span: ReadableSpan, call: CameBack) -> ReadableSpan:
         """As `_tell`, for a call that was compared with no other."""
-        self._totals.add(names.METRIC_VERDICTS, _SUCCESS_LABELS)
+        self.totals.add(names.METRIC_VERDICTS, _SUCCESS_LABELS)
         if call.effect is not _READ_ONLY:
             self.recorder.record_return(returned(call))
         return self._tagged(span, SUCCESS)
 
+    def _tell_of_guarded(self, span: ReadableSpan, judgement: CameBack | Judgement, bound: Bound) -> ReadableSpan:
+        """As `_tell`, for a call in front of which the guard stood: it has made the entry, and tells of its end.
+
+        Of a span the ledger needs to hear only that the call may have committed.
+        """
+        entry_id = bound.entry_id if bound.claimed or not bound.ran else None
+        found = judgement_of(judgement, span._name) if isinstance(judgement, CameBack) else judgement
+        late = found.belies
+        while late is not None:
+            self._tell(span, late)
+            late = late.belies
+        self._count(found)
+        if found.verdict.quarantined:
+            bound.span_failed = True
+            then = None if self._events is None else self._event(self._events, found, span)
+            if then is not None and entry_id is not None:
+                then(entry_id)
+                then = None
+            if bound.ran and found.verdict.effect is not _READ_ONLY:
+                self.recorder.record(sighting_of(found, entry_id), then)
+            elif then is not None:
+                then(None)
+        tags = {
+            **tags_of(found, entry_id),
+            names.GENAI_GUARD_MODE: bound.mode,
+            names.GENAI_GUARD_OUTCOME: bound.outcome.value,
+        }
+        return self._tagged(span, self._with_action(tags, found))
+
     def _tell_of_success(self, span: ReadableSpan, judgement: Judgement) -> ReadableSpan:
         """As `_tell`, for a call that came back and repeats no other: only what applies."""
-        self._totals.add(names.METRIC_VERDICTS, _SUCCESS_LABELS)
+        self.totals.add(names.METRIC_VERDICTS, _SUCCESS_LABELS)
         if judgement.verdict.effect is not _READ_ONLY:
             self.recorder.record(sighting_of(judgement))
         return self._tagged(span, self._with_action(SUCCESS, judgement))
@@ -226,11 +259,11 @@ class Stamper:
         verdict = judgement.verdict
         if judgement.late:
             return  # its span has been counted already
-        self._totals.add(names.METRIC_VERDICTS, _labels(verdict.verdict._value_, verdict.reason._value_))
+        self.totals.add(names.METRIC_VERDICTS, _labels(verdict.verdict._value_, verdict.reason._value_))
         if judgement.duplicate_of is not None or judgement.suspected:
-            self._totals.add(names.METRIC_DUPLICATES, ((names.GENAI_RETRY_SUSPECTED, judgement.suspected),))
+            self.totals.add(names.METRIC_DUPLICATES, ((names.GENAI_RETRY_SUSPECTED, judgement.suspected),))
         if judgement.rebilled_tokens:
-            self._totals.add(names.METRIC_REBILLED_TOKENS, (), judgement.rebilled_tokens)
+            self.totals.add(names.METRIC_REBILLED_TOKENS, (), judgement.rebilled_tokens)
 
     def _event(self, events: Events, judgement: Judgement, span: ReadableSpan) -> Then:
         """Prepare the log event of a judgement, for whoever knows the entry, on whatever thread. Keeps no span alive."""

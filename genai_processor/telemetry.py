@@ -53,6 +53,8 @@ class Fault(StrEnum):
     """A processor behind this one raised when it was flushed."""
     DOWNSTREAM_SHUTDOWN = "downstream_shutdown"
     """A processor behind this one raised when it was shut down."""
+    GUARD = "guard"
+    """The guard could not ask, or tell, the ledger or the user's store of results."""
     ATTACH = "attach"
     """A tracer provider could not be given the processor."""
 
@@ -61,6 +63,7 @@ _COUNTERS: Final = (
     (names.METRIC_VERDICTS, "{span}", "Tool spans judged, by verdict and reason."),
     (names.METRIC_DUPLICATES, "{execution}", "Executions of a tool that repeat another one."),
     (names.METRIC_REBILLED_TOKENS, "{token}", "Input tokens of inferences that proposed a duplicated action again."),
+    (names.METRIC_GUARD_CALLS, "{call}", "Tool calls that came to the guard, by what it did with them."),
     (names.METRIC_FAULTS, "{fault}", "What went wrong inside the processor or behind it."),
 )
 

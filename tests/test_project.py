@@ -90,7 +90,7 @@ ARROWS = {
     "spans": {"errors"},
     "ledger": {"spans.values", "errors", "forks"},
     "retry": {"spans", "errors", "forks"},
-    "guard": {"retry", "errors", "forks"},
+    "guard": {"retry", "ledger", "spans", "errors", "forks"},
     "cli": {"retry", "ledger", "spans", "errors", "settings"},
 }
 """What the modules of each package may import of this one, beside their own package."""

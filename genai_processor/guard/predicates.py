@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from genai_processor.errors import ToolSpanCommitmentError
 from genai_processor.retry.raised import chain, ended_calls
 from genai_processor.retry.recent import RecentRuns
 from genai_processor.retry.verdict import Effect, Reason, RetryVerdict
@@ -31,6 +32,8 @@ def is_safe_to_retry(error: BaseException, *, same_call_id: bool = False) -> boo
         False unless it is known to be safe. An exception that no known call ended is unknown. Never raises.
     """
     try:
+        if isinstance(error, ToolSpanCommitmentError):
+            return False
         verdicts = RecentRuns.of_process().verdicts(chain(error)) if ended_calls(error) else None
     except Exception:  # noqa: BLE001 - the caller is handling an error, and must not get another instead of an answer
         return False

@@ -169,6 +169,10 @@ class Bookkeeper(Changes):
             return entry
         return self._move(entry, Event.UNDELIVERED, self._clock())
 
+    def deliver(self, held: Entry) -> Entry:
+        """Note that a model saw the result after all."""
+        return self._move(self.must(held.entry_id), Event.DELIVERED, self._clock())
+
     def expire(self) -> tuple[Entry, ...]:
         """Quarantine the claims whose lease has run out."""
         return tuple(self._expire(self.shelf.leased(), self._clock()))

@@ -149,6 +149,15 @@ def _an_undelivered_result_is_not_bought_again(at: Bench) -> None:
     expect(at.refused(RefusalReason.ACTION_UNDELIVERED, "toolu_new1", turn="t2").hand_back, "it may be handed back")
 
 
+def _a_result_that_was_delivered_late_stands_in_nobodys_way(at: Bench) -> None:
+    entry = at.granted()
+    at.is_in(at.ledger.deliver(entry), State.CLAIMED)
+    at.ledger.finish(entry, Outcome.RETURNED)
+    at.ledger.undeliver(entry)
+    at.is_in(at.ledger.deliver(entry), State.COMPLETED)
+    at.granted("toolu_new1", turn="t2")
+
+
 def _calls_in_a_call_tell_it(at: Bench) -> None:
     outer = at.granted("toolu_outer", tool="delegate", digest="d0")
     inner = at.granted(None, parent=outer.entry_id, turn=None)
@@ -180,5 +189,6 @@ CHECKS: Final = (
     _a_lease_that_ran_out_quarantines,
     _a_lease_is_renewed_by_who_holds_it,
     _an_undelivered_result_is_not_bought_again,
+    _a_result_that_was_delivered_late_stands_in_nobodys_way,
     _calls_in_a_call_tell_it,
 )

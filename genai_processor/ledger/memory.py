@@ -107,6 +107,10 @@ class MemoryLedger:
         """See `Ledger.undeliver`."""
         return self._lock.change_or_postpone(self._books.undeliver, entry) or self._books.must(entry.entry_id)
 
+    def deliver(self, entry: Entry) -> Entry:
+        """See `Ledger.deliver`."""
+        return self._lock.change_or_postpone(self._books.deliver, entry) or self._books.must(entry.entry_id)
+
     def expire(self) -> tuple[Entry, ...]:
         """See `Ledger.expire`."""
         return self._lock.change(self._books.expire)

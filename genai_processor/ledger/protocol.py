@@ -167,6 +167,17 @@ class Ledger(Protocol):
         """
         ...
 
+    def deliver(self, entry: Entry) -> Entry:
+        """Say that a later run was handed the result of an undelivered call. Leaves other entries alone.
+
+        Args:
+            entry: The entry.
+
+        Raises:
+            UnknownEntryError: It was evicted.
+        """
+        ...
+
     def expire(self) -> tuple[Entry, ...]:
         """Quarantine every claim whose lease has run out (`no_end_recorded`); returns those that it quarantined."""
         ...

@@ -265,6 +265,10 @@ class SQLiteLedger:
         """See `Ledger.undeliver`."""
         return self._run_or_postpone(lambda books: books.undeliver(entry), entry)
 
+    def deliver(self, entry: Entry) -> Entry:
+        """See `Ledger.deliver`."""
+        return self._run_or_postpone(lambda books: books.deliver(entry), entry)
+
     def expire(self) -> tuple[Entry, ...]:
         """See `Ledger.expire`."""
         return self._run(lambda books: books.expire())

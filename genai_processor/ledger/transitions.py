@@ -35,6 +35,8 @@ class Event(StrEnum):
     """The process that held the claim is gone."""
     UNDELIVERED = "undelivered"
     """The run died before a model saw the result."""
+    DELIVERED = "delivered"
+    """A later run was handed that result, and a model saw it."""
     # a witness
     SEEN_COMPLETED = "seen_completed"
     SEEN_NOT_STARTED = "seen_not_started"
@@ -75,6 +77,7 @@ _MOVES: Final[dict[tuple[State, Event], State]] = _QUARANTINING | {
     (State.CLAIMED, Event.LOST): State.QUARANTINED,
     (State.PAUSED, Event.RESUMED): State.CLAIMED,
     (State.COMPLETED, Event.UNDELIVERED): State.UNDELIVERED,
+    (State.UNDELIVERED, Event.DELIVERED): State.COMPLETED,
     # Only the guard, which stood around this very body, may lift a quarantine.
     (State.QUARANTINED, Event.RETURNED): State.COMPLETED,
     (State.QUARANTINED, Event.REJECTED): State.NOT_STARTED,

@@ -13,6 +13,7 @@ from genai_processor.retry.came_back import CameBack, Rendered
 from genai_processor.retry.duplicates import Repetition, repetition
 from genai_processor.retry.execution import Execution as Recorded
 from genai_processor.retry.glance import Glance
+from genai_processor.retry.guarded import Guarded, with_guard
 from genai_processor.retry.history import History
 from genai_processor.retry.holding import HeldArguments
 from genai_processor.retry.judgement import Judgement, judgement_of
@@ -21,7 +22,7 @@ from genai_processor.retry.open_traces import Limits, OpenTrace, OpenTraces
 from genai_processor.retry.policy import Policy
 from genai_processor.retry.seen import SeenNames
 from genai_processor.retry.trace import Trace
-from genai_processor.retry.verdict import Effect
+from genai_processor.retry.verdict import Effect, classify
 from genai_processor.spans.arguments import Arguments
 from genai_processor.spans.read import conversation_of, from_cache
 
@@ -133,7 +134,7 @@ class LiveCalls:
 
     # -- calls that did not ----------------------------------------------------------------------------------------
 
-    def failed(self, node: Node, readable: Any, trace: OpenTrace, lost: bool) -> Judgement:
+    def failed(self, node: Node, readable: Any, trace: OpenTrace, lost: bool, guarded: Guarded | None = None) -> Judgement:
         """Judge a call that did not plainly come back: everything that bears on it is looked into.
 
         Args:
@@ -141,6 +142,7 @@ class LiveCalls:
             readable: Its span.
             trace: What is kept of its trace.
             lost: What stood below it may have been forgotten.
+            guarded: What the guard knows of it, if it stood in front of it.
         """
         assert node.call is not None
         nodes = [*self._traces.nodes(trace), node]
@@ -154,6 +156,9 @@ class LiveCalls:
             exist=trace.well or (),
         )
         assessed = assessor.assess(node)
+        if guarded is not None:
+            facts = with_guard(assessed.facts, guarded)
+            assessed = assessed._replace(facts=facts, verdict=classify(facts))
         found = self._repeated(assessed)
         context = readable._context
         judgement = Judgement(

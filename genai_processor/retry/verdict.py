@@ -74,6 +74,7 @@ class Reason(enum.StrEnum):
     CALL_ID_MISSING = "call_id_missing"
     CALL_ID_UNSTABLE = "call_id_unstable"
     ARGUMENTS_MALFORMED = "arguments_malformed"
+    REFUSED_BY_GUARD = "refused_by_guard"
 
 
 class CallFacts(NamedTuple):

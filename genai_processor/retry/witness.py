@@ -17,6 +17,7 @@ from genai_processor.retry.around import NOTHING_AROUND, Around, Surroundings
 from genai_processor.retry.came_back import CameBack
 from genai_processor.retry.evidence import MAX_OPEN, Evidence, begins_tool_span
 from genai_processor.retry.glance import glance
+from genai_processor.retry.guarded import Guarded, not_run
 from genai_processor.retry.holding import ServedCalls
 from genai_processor.retry.judgement import Judgement, judgement_of, may_be_belied
 from genai_processor.retry.live_calls import LiveCalls
@@ -60,6 +61,8 @@ class Witness:
         clock: Monotonic seconds.
         recent: Where `is_safe_to_retry` looks; the process' own if not given.
         judged: The attribute of a span that somebody has judged already; "" if there is none.
+        guarded: The guarded calls by the span ids of spans that show them.
+        began: Called with each tool span that begins, and the name of its tool if it tells.
     """
 
     _lock: threading.RLock
@@ -73,7 +76,11 @@ class Witness:
         clock: Callable[[], float] = time.monotonic,
         recent: RecentRuns | None = None,
         judged: str = "",
+        guarded: Mapping[int, Guarded] | None = None,
+        began: Callable[[SDKSpan, str | None], None] = lambda span, tool: None,
     ) -> None:
+        self._guarded: Mapping[int, Guarded] = {} if guarded is None else guarded
+        self._began = began
         self._judged_already = judged
         self._markers = MARKER_KEYS | {judged}
         self._policy = policy
@@ -105,6 +112,7 @@ class Witness:
         if tool or evidence.watched or evidence.open_tools:
             evidence.started(span, tool)
             if tool:
+                self._began(span, values.get("gen_ai.tool.name"))
                 self._around.began(span, parent_context)
                 if len(evidence.open_tools) > MAX_OPEN:
                     self._open.give_up_oldest()
@@ -148,6 +156,8 @@ class Witness:
         operation = values.get("gen_ai.operation.name")
         if operation == "execute_tool":
             around = self._around.ended(span)
+            if self._guarded and (refused := self._not_run(span)) is not None:
+                return refused
             seen = self._glance(span, attributes, values) if around is NOTHING_AROUND or around.harmless else None
             judgement = seen or self._read(span, values, around)
             if span._context is not None:
@@ -162,9 +172,25 @@ class Witness:
             if parent is not None and span._context is not None:
                 self._traces.keep(span, values)
             return self._passed(span, late) if parent is None or parent[2] or self._undecided else None
-        judgement = self._read(span, values, self._around.ended(span))
+        around = self._around.ended(span)
+        if self._guarded and (refused := self._not_run(span)) is not None:
+            return refused
+        judgement = self._read(span, values, around)
         self._open.ended(span)
         return judgement
+
+    def _not_run(self, span: Any) -> Judgement | None:
+        """The judgement of a call that the guard did not let run; None if its span shows no such call."""
+        context = span._context
+        call = self._guarded.get(context[1]) if context is not None else None
+        if call is None or call.ran:
+            return None
+        self._evidence.ended(span, Below.NESTED if call.handed_back else Below.NOTHING)
+        self._open.ended(span)
+        has_id = "gen_ai.tool.call.id" in (span._attributes or ())
+        effect = self._policy.effect(call.tool)
+        self._recent.succeeded(context[0], effect)  # whatever stands in its way makes the run unsafe to be run again
+        return self._judged(span, not_run(call, context[0], context[1], span._name, has_id, effect), ())
 
     def _passed_over(self, span: ReadableSpan) -> None:
         """Take note of an ended span that somebody else has judged."""
@@ -290,7 +316,8 @@ class Witness:
         for view in node.views()[1:]:  # of what came below an inner span after it was judged
             if self._evidence.told(int(view.span.span_id, 16)):
                 view.below |= Below.OTHER
-        judgement = self._calls.failed(node, readable, trace, any(view.lost for view in node.views()))
+        guarded = self._guarded.get(context.span_id) if self._guarded and context is not None else None
+        judgement = self._calls.failed(node, readable, trace, any(view.lost for view in node.views()), guarded)
         handled = around.raised if node.call.failure else None
         if handled is None and around.handled is not None and ended_calls(around.handled):
             handled = around.handled  # it ended an earlier call, and may have been raised again in this one

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A call that was granted: its body runs now, and how it ends is told to the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from genai_processor.guard.bindings import Bound, enter, leave
+from genai_processor.ledger.entries import Entry
+from genai_processor.ledger.requests import Outcome
+
+if TYPE_CHECKING:
+    from genai_processor.guard.runs import Run
+
+NOT_KEPT: Final = object()
+"""Stands for a result that is not kept."""
+
+Finish = Callable[["Attempt", Outcome, "str | None", Any], None]
+
+
+class Attempt:
+    """One attempt at one call.
+
+    Attributes:
+        bound: The call, as its body and its spans see it.
+        entry: Its claim, or None: the tool is read-only, or the ledger could not be asked.
+        run: The run that it belongs to, if one is known.
+        not_started_on: Exceptions by which its tool says that it did nothing.
+    """
+
+    __slots__ = ("_finish", "bound", "entry", "not_started_on", "run")
+
+    def __init__(
+        self,
+        bound: Bound,
+        entry: Entry | None,
+        finish: Finish,
+        *,
+        run: Run | None = None,
+        not_started_on: tuple[type[BaseException], ...] = (),
+    ) -> None:
+        self.bound = bound
+        self.entry = entry
+        self.run = run
+        self.not_started_on = not_started_on
+        self._finish = finish
+
+    @property
+    def idempotency_key(self) -> str | None:
+        """See `genai_processor.idempotency_key`."""
+        return self.bound.key
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """What is inside is this call's: its spans, the calls that it makes, its idempotency key."""
+        token = enter(self.bound)
+        try:
+            yield
+        finally:
+            leave(token)
+
+    def start(self) -> None:
+        """Say that the body begins, at the last point before it does."""
+        self.bound.started = True
+
+    def returned(self, value: Any = NOT_KEPT, *, by_the_body: bool = True) -> None:
+        """Say that it ended well.
+
+        Args:
+            value: Its result, which is kept to be handed back.
+            by_the_body: It is the body itself that came back, and no runtime around it that may have turned a failure into
+                a result: if not, a failure that a span of the call shows goes before.
+        """
+        if not by_the_body and self.bound.span_failed:
+            self.end(Outcome.FAILED, "failed_span")
+        else:
+            self.end(Outcome.RETURNED, None, value)
+
+    def raised(
+        self,
+        error: BaseException,
+        *,
+        paused: tuple[type[BaseException], ...] = (),
+        awaits_start: bool = False,
+    ) -> None:
+        """Say that it ended with an exception.
+
+        Args:
+            error: The exception.
+            paused: Types by which its runtime says that it waits for somebody.
+            awaits_start: `start` is called whenever the body begins: if it was not, it never did.
+        """
+        bound = self.bound
+        if isinstance(error, self.not_started_on) or bound.rejected or (awaits_start and not bound.started):
+            self.end(Outcome.REJECTED, type(error).__name__)
+        elif paused and isinstance(error, paused):
+            self.end(Outcome.FAILED if bound.outside else Outcome.PAUSED, "effect_before_pause" if bound.outside else None)
+        else:
+            self.end(Outcome.FAILED, type(error).__name__)
+
+    def failed(self, reason: str, *, awaits_start: bool = False) -> None:
+        """Say that it ended with a result by which its runtime reports a failure.
+
+        Args:
+            reason: What the runtime calls it, in a word.
+            awaits_start: As for `raised`.
+        """
+        nothing_ran = self.bound.rejected or (awaits_start and not self.bound.started)
+        self.end(Outcome.REJECTED if nothing_ran else Outcome.FAILED, reason)
+
+    def end(self, outcome: Outcome, reason: str | None = None, value: Any = NOT_KEPT) -> None:
+        """Say how it ended. The first word counts."""
+        if self.bound.over:
+            return
+        self.bound.over = True
+        self.bound.never_began = outcome is Outcome.REJECTED and not self.bound.outside
+        self._finish(self, outcome, reason, value)

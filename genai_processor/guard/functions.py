@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions as tools: claiming the calls of one, sync or async."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from genai_processor.guard import bindings
+from genai_processor.guard.attempt import NOT_KEPT, Attempt
+from genai_processor.guard.bindings import Bound
+from genai_processor.guard.calls import Call, Key
+from genai_processor.guard.refused import Refused
+from genai_processor.guard.running import never_began
+from genai_processor.guard.threads import ask, tell
+from genai_processor.ledger.requests import RefusalReason
+from genai_processor.retry.verdict import Effect
+
+if TYPE_CHECKING:
+    from genai_processor.guard.guard import Guard
+
+
+class Body:
+    """The body of a call that a hook has claimed already: it marks what the hook cannot see. Stands in for an `Attempt`."""
+
+    def __init__(self, bound: Bound, not_started_on: tuple[type[BaseException], ...]) -> None:
+        self._bound = bound
+        self._not_started_on = not_started_on
+        bound.joined = True
+        bound.started = True
+
+    def inside(self) -> AbstractContextManager[None]:
+        """It is inside already."""
+        return nullcontext()
+
+    def start(self) -> None:
+        """It has begun."""
+
+    def returned(self, value: Any = NOT_KEPT) -> None:
+        """The hook will see it."""
+
+    def raised(self, error: BaseException) -> None:
+        """Tell what the hook may not get to see."""
+        if isinstance(error, self._not_started_on):
+            self._bound.rejected = True
+        self._bound.body_failed = not self._bound.rejected
+
+
+class Guarded:
+    """Claims the calls of one function."""
+
+    def __init__(
+        self,
+        guard: Guard,
+        name: str,
+        signature: inspect.Signature,
+        effect: Effect | None,
+        key: Key | None,
+        call_id: Callable[[Mapping[str, Any]], str | None] | None,
+        not_started_on: tuple[type[BaseException], ...],
+    ) -> None:
+        self.guard = guard
+        self._name = name
+        self._signature = signature
+        self._effect = effect
+        self._key = key
+        self._call_id = call_id
+        self._not_started_on = not_started_on
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attempt | Body | Refused:
+        """Claim a call, or take part in one that is claimed.
+
+        Raises:
+            TypeError: The arguments do not fit the function, as it would say itself.
+        """
+        given = self._signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        arguments = {key: value for key, value in given.arguments.items() if key not in ("self", "cls")}
+        outer = bindings.current()
+        if outer is not None and outer.tool == self._name and not outer.over:
+            if not outer.joined:
+                return Body(outer, self._not_started_on)
+            if outer.body_failed and self.guard.refuses(self._effect, self._name):
+                return self.guard.refuse(outer, RefusalReason.NESTED_UNCERTAIN)
+        return self.guard.begin(
+            Call(
+                self._name,
+                None if self._call_id is None else self._call_id(arguments),
+                arguments,
+                effect=self._effect,
+            ),
+            key=self._key,
+            not_started_on=self._not_started_on,
+        )
+
+
+def value_or_error(refused: Refused) -> Any:
+    """Return the recorded result.
+
+    Raises:
+        ToolSpanCommitmentError: There is none.
+    """
+    if refused.recorded is None:
+        raise refused.error() from refused.cause
+    return refused.recorded.value
+
+
+def plain_function(guarded: Guarded, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Guard a function."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        begun = guarded.begin(args, kwargs)
+        if isinstance(begun, Refused):
+            return value_or_error(begun)
+        with begun.inside():
+            begun.start()
+            try:
+                value = function(*args, **kwargs)
+            except BaseException as error:
+                begun.raised(error)
+                raise
+        begun.returned(value)
+        return value
+
+    return call
+
+
+def coroutine_function(guarded: Guarded, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Guard a function that is to be awaited."""
+
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        threads = guarded.guard.threads
+        begun = await ask(threads, partial(guarded.begin, args, kwargs), never_began)
+        if isinstance(begun, Refused):
+            return value_or_error(begun)
+        with begun.inside():
+            begun.start()
+            try:
+                value = await function(*args, **kwargs)
+            except BaseException as error:
+                await tell(threads, partial(begun.raised, error))
+                raise
+        await tell(threads, partial(begun.returned, value))
+        return value
+
+    return call

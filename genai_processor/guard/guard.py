@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The guard: a call is claimed in the ledger before its tool runs, so that one call is executed once.
+
+    guard = Guard(ledger="sqlite:///ledger.db", mode="enforce")
+
+    @guard.tool()
+    def refund(order: str, cents: int) -> str:
+        return payments.refund(order, cents, idempotency_key=idempotency_key())
+
+The hooks of `genai_processor.guard.hooks` call it for the tools of agent frameworks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from genai_processor.guard import decorated, runs
+from genai_processor.guard.attempt import Attempt
+from genai_processor.guard.bindings import Bound
+from genai_processor.guard.calls import Call, Key
+from genai_processor.guard.desk import Desk
+from genai_processor.guard.leases import Leases
+from genai_processor.guard.modes import GuardMode, RefusalMode
+from genai_processor.guard.notes import Notes
+from genai_processor.guard.refused import Refused
+from genai_processor.guard.results import Results, ResultStore
+from genai_processor.guard.threads import Threads
+from genai_processor.ledger import MemoryLedger, open_ledger
+from genai_processor.ledger.entries import Entry
+from genai_processor.ledger.protocol import Ledger
+from genai_processor.ledger.requests import RefusalReason
+from genai_processor.retry.policy import Policy
+from genai_processor.retry.verdict import Effect
+
+_log = logging.getLogger(__name__)
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class Guard:
+    """Claims calls before they run, and tells the ledger how they ended. Thread-safe; for sync and async code.
+
+    Attributes:
+        mode: What it does with a call that must not run.
+        on_refusal: Whether such a call is answered with a text for the model, or an exception.
+        ledger: Where the claims are.
+        policy: What the user declared of tools.
+        results: What calls returned, to be handed back.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger | str | None = None,
+        *,
+        mode: GuardMode | str = GuardMode.ENFORCE,
+        on_refusal: RefusalMode | str = RefusalMode.TELL,
+        policy: Policy | None = None,
+        scope: str | None = None,
+        keys: Mapping[str, Key] | None = None,
+        not_started_on: Mapping[str, tuple[type[BaseException], ...]] | None = None,
+        results: ResultStore | None = None,
+        lease_seconds: float = 60,
+        trusted_mcp_servers: tuple[str, ...] = (),
+        notes: Notes | None = None,
+    ) -> None:
+        """Make a guard. Opens nothing and starts nothing.
+
+        Args:
+            ledger: Where to claim, or the URL of that; by default the memory of this process.
+            mode: `off`, `observe` (nothing is refused, what would have been is said), or `enforce`.
+            on_refusal: In frameworks, `tell` gives the model an error result with our text, so that other calls of the
+                turn finish; `raise` raises `ToolSpanCommitmentError`, or what lets a framework stop. Decorated functions
+                and `call` always raise.
+            policy: What the user declares about tools; a read-only tool is never claimed.
+            scope: Scope of all calls for which the application sets none, such as the id of this job.
+            keys: By globs over tool names: a function that takes a call's arguments, and returns what makes it the same
+                action as another, for tools whose arguments differ from one attempt to the next.
+            not_started_on: By globs over tool names: exceptions by which a tool says that it did nothing.
+            results: Where to keep what calls returned, so that another process can hand it back, and so that a repeated
+                call id gets its result in later turns, too.
+            lease_seconds: How long a claim of a ledger that others share holds without being renewed, which is done from
+                a thread for as long as the tool runs. After that the call is quarantined.
+            trusted_mcp_servers: Globs over names of MCP servers whose tool annotations are believed.
+            notes: Where to count; by default nowhere.
+
+        Raises:
+            LedgerURLError: The ledger is given as a URL that names none.
+            ValueError: A mode is none, or the lease is not longer than nothing.
+        """
+        self.mode = GuardMode(mode)
+        self.on_refusal = RefusalMode(on_refusal)
+        if not lease_seconds > 0:
+            raise ValueError(f"lease_seconds must be above 0, but is {lease_seconds!r}")
+        self.ledger: Ledger = (
+            MemoryLedger() if ledger is None else open_ledger(ledger) if isinstance(ledger, str) else ledger
+        )
+        self.policy = Policy() if policy is None else policy
+        self.results = Results(results)
+        self.trusted_mcp_servers = trusted_mcp_servers
+        shared = not isinstance(self.ledger, MemoryLedger)  # what is in memory dies with its claims
+        self.threads = Threads() if shared else None
+        self._desk = Desk(
+            self.ledger,
+            self.mode,
+            self.policy,
+            self.results,
+            scope=scope,
+            keys=dict(keys or {}),
+            not_started_on=dict(not_started_on or {}),
+            leases=Leases(self.ledger, int(lease_seconds * 1e9)) if shared else None,
+            notes=Notes() if notes is None else notes,
+        )
+
+    # -- what an application uses ------------------------------------------------------------------------------------
+
+    @contextmanager
+    def call(
+        self,
+        tool: str,
+        call_id: str | None = None,
+        arguments: Any = None,
+        *,
+        scope: str | None = None,
+        turn: str | None = None,
+        proposed: int = 1,
+    ) -> Iterator[Attempt]:
+        """Claim a call, and run what is inside as its body.
+
+        Give `Attempt.returned` the result to have it kept. Without, the call has ended well when the block ends.
+
+        Args:
+            tool: Name of the tool.
+            call_id: The id that the model's response gave the call, if any.
+            arguments: Its arguments, as a mapping or JSON text; None for not known.
+            scope: Where id and arguments are unique, such as a conversation or an order; see `run` for more than one call.
+            turn: Id of the model response that proposed it, unique in the world.
+            proposed: How many identical calls that response proposed.
+
+        Yields:
+            The attempt.
+
+        Raises:
+            ToolSpanCommitmentError: It must not run (`enforce` only). `recorded` holds the recorded result, if this very
+                call is done and its result is known.
+        """
+        wish = Call(tool, call_id, arguments, None, turn, proposed)
+        begun = self.begin(wish, scope=scope)
+        if isinstance(begun, Refused):
+            raise begun.error() from begun.cause
+        with begun.inside():
+            begun.start()
+            try:
+                yield begun
+            except BaseException as error:
+                begun.raised(error)
+                raise
+        begun.returned()
+
+    def tool(
+        self,
+        name: str | None = None,
+        *,
+        effect: Effect | str | None = None,
+        key: Key | None = None,
+        call_id: Callable[[Mapping[str, Any]], str | None] | None = None,
+        not_started_on: tuple[type[BaseException], ...] = (),
+    ) -> Callable[[_F], _F]:
+        """Decorate a function whose calls are to be claimed: sync, async, a generator, or an async generator.
+
+        A call whose result is known is answered with it; any other that must not run raises `ToolSpanCommitmentError`.
+        Inside a tool that a hook guards already under the same name, it marks that tool's body and claims nothing.
+
+        Args:
+            name: Name of the tool; by default the function's.
+            effect: What is known of its effect, unless the policy says otherwise.
+            key: Takes the arguments by name, and returns what makes a call the same action as another.
+            call_id: Takes the arguments by name, and returns the call's id.
+            not_started_on: Exceptions by which it says that it did nothing.
+        """
+        return decorated.tool(
+            self,
+            name,
+            effect=None if effect is None else Effect(effect),
+            key=key,
+            call_id=call_id,
+            not_started_on=not_started_on,
+        )
+
+    @contextmanager
+    def run(self, scope: str | None = None) -> Iterator[None]:
+        """One run of an agent: where it dies, its latest results count as undelivered, and are not bought again.
+
+        Args:
+            scope: Where call ids and arguments are unique, such as a conversation or an order. Calls inside inherit it.
+        """
+        outer = runs.current_run()
+        with self.running(runs.Run(scope if scope is not None or outer is None else outer.scope)):
+            yield
+
+    def report_to(self, notes: Notes) -> None:
+        """Count with a processor, and have its recorder tell the ledger what cannot be told right now."""
+        self._desk.notes = notes
+
+    # -- what hooks use ----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def running(self, run: runs.Run, paused: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
+        """As `run`, for a run that is made already; types of `paused` end it without killing it. Blocks for the ledger."""
+        token = runs.enter_run(run)
+        try:
+            yield
+        except BaseException as error:
+            runs.leave_run(token)
+            if not isinstance(error, paused):
+                self.died(run)
+            raise
+        else:
+            runs.leave_run(token)
+            self.delivered(run.delivered())
+
+    def died(self, run: runs.Run) -> None:
+        """Note that a run has ended before a model saw its latest results."""
+        self._desk.undelivered(run.died())
+
+    def delivered(self, entries: tuple[Entry, ...]) -> None:
+        """Note that results which were handed back have been delivered."""
+        self._desk.delivered(entries)
+
+    def begin(
+        self,
+        call: Call,
+        *,
+        scope: str | None = None,
+        key: Key | None = None,
+        not_started_on: tuple[type[BaseException], ...] = (),
+    ) -> Attempt | Refused:
+        """Claim a call. Raises nothing for odd input, nor for a ledger that cannot be asked.
+
+        Args:
+            call: The call.
+            scope: The scope that the application sets for it.
+            key: A key function for it, unless the guard has one for its tool.
+            not_started_on: More exceptions by which its tool says that it did nothing.
+
+        Returns:
+            The attempt, whose end must be told; or that it must not run.
+        """
+        return self._desk.begin(call, scope=scope, key=key, not_started_on=not_started_on)
+
+    def refuses(self, effect: Effect | None, tool: str) -> bool:
+        """Whether a call of a tool may be refused at all."""
+        return self._desk.refuses(effect, tool)
+
+    def refuse(self, within: Bound, reason: RefusalReason) -> Refused:
+        """Refuse a repetition inside one call, which the ledger knows as that call."""
+        return self._desk.refuse(within, reason)

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeping the claims of running tools alive. A lease that is lost quarantines its call; it never lets another one run."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Final
+
+from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, attach, set_value
+
+from genai_processor.errors import InvalidTransitionError, UnknownEntryError
+from genai_processor.forks import call_in_child, guard_with_lock
+from genai_processor.ledger.entries import Entry
+from genai_processor.ledger.protocol import Ledger
+
+_log = logging.getLogger(__name__)
+
+_PARTS: Final = 3  # renewals in one lease: two may fail
+
+
+class Leases:
+    """Renews the claims of this process from one thread, which lives as long as there are any.
+
+    Args:
+        ledger: Where the claims are.
+        lease_ns: How long each lease is, in nanoseconds.
+    """
+
+    _lock: threading.RLock
+
+    def __init__(self, ledger: Ledger, lease_ns: int) -> None:
+        self._ledger = ledger
+        self.lease_ns = lease_ns
+        guard_with_lock(self)
+        self._begin()
+        call_in_child(self._begin)
+
+    def _begin(self) -> None:
+        self._held: dict[tuple[str, int], Entry] = {}
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def hold(self, entry: Entry) -> None:
+        """Renew a claim until it is let go."""
+        with self._lock:
+            self._held[entry.entry_id, entry.attempt] = entry
+            if self._thread is None:
+                thread = threading.Thread(target=self._work, args=(self._wake,), name="GenAIProcessorLeases", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # the interpreter is shutting down; the lease then runs out, and quarantines
+                    return
+                self._thread = thread
+
+    def let_go(self, entry: Entry) -> None:
+        """Renew a claim no more."""
+        with self._lock:
+            self._held.pop((entry.entry_id, entry.attempt), None)
+
+    def _work(self, wake: threading.Event) -> None:
+        attach(set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))  # a driver's own spans would be noise
+        while True:
+            wake.wait(self.lease_ns / _PARTS / 1e9)
+            with self._lock:
+                if wake is not self._wake:
+                    return
+                held = list(self._held.values())
+                if not held:
+                    self._thread = None
+                    return
+            for entry in held:
+                self._renew(entry)
+
+    def _renew(self, entry: Entry) -> None:
+        try:
+            self._ledger.renew(entry, lease_ns=self.lease_ns)
+        except (InvalidTransitionError, UnknownEntryError) as error:
+            with self._lock:
+                lost = self._held.pop((entry.entry_id, entry.attempt), None)
+            if lost is not None:  # else it ended meanwhile
+                _log.warning("The lease of a running call of %s is lost; it is quarantined: %s", entry.tool, error)
+        except Exception as error:  # noqa: BLE001 - the ledger may be back before the lease runs out
+            _log.debug("A lease could not be renewed: %s", error)

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running a body under a guard: what every hook and decorator does, whatever the framework."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from genai_processor.guard import bindings
+from genai_processor.guard.attempt import Attempt
+from genai_processor.guard.calls import Call
+from genai_processor.guard.modes import RefusalMode
+from genai_processor.guard.refused import Refused
+from genai_processor.guard.runs import Run, current_run, enter_run, leave_run
+from genai_processor.guard.threads import ask, tell
+from genai_processor.ledger.requests import Outcome
+
+if TYPE_CHECKING:
+    from genai_processor.guard.guard import Guard
+
+
+def _no_failure(value: Any) -> str | None:
+    return None
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _raise(refused: Refused) -> Any:
+    raise refused.error() from refused.cause
+
+
+@dataclass(frozen=True, slots=True)
+class Manners:
+    """How a framework behaves where a call is guarded.
+
+    Attributes:
+        refuse: Returns what the framework takes for "this was not run" (or raises it), for `tell`.
+        stop: Raises what nothing in the framework swallows or tries again, for `raise`.
+        failure: Names the failure that a returned value reports, or returns None if it reports none.
+        keep: Turns a returned value into what is kept of it.
+        hand_back: Turns what was kept into what the framework takes for the result.
+        paused: Exceptions by which it says that a call waits for somebody.
+        awaits_start: `started` is called whenever a body begins, so a failure without that never ran.
+        by_the_body: What is guarded is the body itself, so that its good end is the body's own.
+    """
+
+    refuse: Callable[[Refused], Any] = _raise
+    stop: Callable[[Refused], Any] = _raise
+    failure: Callable[[Any], str | None] = _no_failure
+    keep: Callable[[Any], Any] = _as_it_is
+    hand_back: Callable[[Any], Any] = _as_it_is
+    paused: tuple[type[BaseException], ...] = ()
+    awaits_start: bool = False
+    by_the_body: bool = False
+
+
+def run(guard: Guard, call: Call, body: Callable[[], Any], manners: Manners, begin: Callable[..., Any] | None = None) -> Any:
+    """Run a body if it may run; else answer as the framework wants to be answered.
+
+    Args:
+        guard: The guard.
+        call: The call.
+        body: Runs the tool.
+        manners: The framework's.
+        begin: Claims the call, if not `Guard.begin` does.
+
+    Returns:
+        What the body returns, or the answer.
+
+    Raises:
+        BaseException: Whatever the body raises, or by which the framework is told that it was not run.
+    """
+    begun = (begin or guard.begin)(call)
+    if isinstance(begun, Refused):
+        return answer(guard, begun, manners)
+    with begun.inside():
+        if manners.by_the_body:
+            begun.start()
+        try:
+            value = body()
+        except BaseException as error:
+            _raised(begun, error, manners)
+            raise
+    _returned(begun, value, manners)
+    return value
+
+
+async def arun(
+    guard: Guard,
+    call: Call,
+    body: Callable[[], Awaitable[Any]],
+    manners: Manners,
+    begin: Callable[..., Any] | None = None,
+) -> Any:
+    """As `run`, without keeping the event loop waiting for the ledger."""
+    begun = await claim(guard, call, begin)
+    if isinstance(begun, Refused):
+        return answer(guard, begun, manners)
+    with begun.inside():
+        if manners.by_the_body:
+            begun.start()
+        try:
+            value = await body()
+        except BaseException as error:
+            await tell(guard.threads, partial(_raised, begun, error, manners))
+            raise
+    await tell(guard.threads, partial(_returned, begun, value, manners))
+    return value
+
+
+async def claim(guard: Guard, call: Call, begin: Callable[..., Any] | None = None) -> Attempt | Refused:
+    """Claim a call; if this is cancelled meanwhile, its body never began."""
+    begun: Attempt | Refused = await ask(guard.threads, partial(begin or guard.begin, call), never_began)
+    return begun
+
+
+def never_began(begun: object) -> None:
+    """End an attempt that was granted to nobody."""
+    if isinstance(begun, Attempt):
+        begun.end(Outcome.REJECTED, "cancelled_before_start")
+
+
+def answer(guard: Guard, refused: Refused, manners: Manners) -> Any:
+    """Answer a call that is not run: with its recorded result, the framework's own error result, or an exception."""
+    if refused.recorded is not None:
+        return manners.hand_back(refused.recorded.value)
+    return manners.stop(refused) if guard.on_refusal is RefusalMode.RAISE else manners.refuse(refused)
+
+
+def started() -> None:
+    """Say that the body of the current call begins."""
+    bound = bindings.current()
+    if bound is not None:
+        bound.started = True
+
+
+def _raised(attempt: Attempt, error: BaseException, manners: Manners) -> None:
+    attempt.raised(error, paused=manners.paused, awaits_start=manners.awaits_start)
+
+
+def _returned(attempt: Attempt, value: Any, manners: Manners) -> None:
+    failure = manners.failure(value)
+    if failure is not None:
+        attempt.failed(failure, awaits_start=manners.awaits_start)
+    else:
+        attempt.returned(manners.keep(value), by_the_body=manners.by_the_body)
+
+
+@asynccontextmanager
+async def running(guard: Guard, hint: str | None = None, paused: tuple[type[BaseException], ...] = ()) -> AsyncIterator[Run]:
+    """One run of an agent, of which the hook of its framework tells. As `Guard.run`, without keeping the event loop waiting.
+
+    Args:
+        guard: The guard.
+        hint: The scope that the framework knows of, if it does at this place only.
+        paused: Exceptions that end a run without killing it.
+    """
+    outer = current_run()
+    run = Run(None if outer is None else outer.scope, hint or (None if outer is None else outer.hint))
+    token = enter_run(run)
+    try:
+        yield run
+    except BaseException as error:
+        leave_run(token)
+        if not isinstance(error, (*paused, GeneratorExit)):
+            await tell(guard.threads, partial(guard.died, run))
+        raise
+    leave_run(token)
+    await tell(guard.threads, partial(guard.delivered, run.delivered()))
