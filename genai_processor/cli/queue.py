@@ -94,7 +94,7 @@ def queue(
     cannot be used, as where there is none: this makes none.
     """
     query, wanted = _query(tool, scope, state, older_than), _trace(trace)
-    with answering(), _opened(ledger) as opened:
+    with answering(), opened_ledger(ledger) as opened:
         page = _page(opened, query, wanted, limit, cursor)
         if format is Shown.json:
             rows = [shown(entry, digests=digests) for entry in page.entries]
@@ -117,7 +117,7 @@ def export(
     Exit status: as of `queue`.
     """
     query, wanted = _query(tool, scope, state, older_than), _trace(trace)
-    with answering(), _opened(ledger) as opened:
+    with answering(), opened_ledger(ledger) as opened:
         for entry in _everything(opened, query, wanted):
             sys.stdout.buffer.write(dumped_line(shown(entry, digests=digests)))
         sys.stdout.buffer.flush()
@@ -133,7 +133,7 @@ def show(
 
     Exit status: 0, 1 if there is no such entry, otherwise as of `queue`.
     """
-    with answering(), _opened(ledger) as opened:
+    with answering(), opened_ledger(ledger) as opened:
         entry = _entry(opened, entry_id)
         if format is Shown.json:
             sys.stdout.buffer.write(dumped_line(shown(entry, digests=digests)))
@@ -188,7 +188,7 @@ def release(
 
 def _settle(url: str | None, entry_id: str, resolution: Resolution, answers: Answers) -> None:
     answers.check()
-    with answering(), _opened(url) as opened:
+    with answering(), opened_ledger(url) as opened:
         who, note, version = answers.complete(lambda: _shown_to_settle(opened, entry_id, resolution))
         settled = opened.settle(entry_id, resolution, who=who, note=note, version=version)
         said = f"{settled.entry_id} is settled: {resolution} (by {printable(who)})"
@@ -219,7 +219,7 @@ def _entry(ledger: Ledger, entry_id: str) -> Entry:
 
 
 @contextmanager
-def _opened(url: str | None) -> Iterator[Ledger]:
+def opened_ledger(url: str | None) -> Iterator[Ledger]:
     """Open the ledger that a URL or the environment names; its errors end the command with one line."""
     url = url or Settings.from_environ().ledger
     if url.partition(":")[0].lower() == "memory":

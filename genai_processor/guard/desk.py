@@ -23,6 +23,7 @@ from genai_processor.guard.refused import Recorded, Refused, refused, unavailabl
 from genai_processor.guard.results import Results
 from genai_processor.ledger.entries import Entry, State
 from genai_processor.ledger.ids import random_id
+from genai_processor.ledger.keys import idempotency_key_of
 from genai_processor.ledger.protocol import Ledger
 from genai_processor.ledger.requests import Claim, Granted, Outcome, Refusal, RefusalReason
 from genai_processor.retry.policy import Policy
@@ -209,7 +210,7 @@ class Desk:
             call_id=claim.call_id,
             digest=claim.digest,
             entry_id=entry_id if entry is None else entry.entry_id,
-            key=None if entry is None else entry.intent,
+            key=None if entry is None else idempotency_key_of(entry),
             reason=reason,
         )
         self._bind(bound)
@@ -278,6 +279,8 @@ class Desk:
             return found
         span = trace.get_current_span().get_span_context()
         self._tell_of_missing_scope(call.framework)
+        if call.trace:
+            return call.trace
         return f"{span.trace_id:032x}" if span.is_valid else _PROCESS_SCOPE
 
     def _known_scope(self, call: Call, scope: str | None, parent: Bound | None, run: runs.Run | None) -> str | None:

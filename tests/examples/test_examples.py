@@ -84,6 +84,18 @@ def test_reconcile_settles_once() -> None:
     assert left == "waiting now: 0"
 
 
+def test_a_provider_is_asked_and_settles_what_it_can_prove() -> None:
+    out = run(sys.executable, "examples/reconcile_provider.py")
+    assert out.splitlines() == [
+        "refund of order 1042: HTTPError: quarantined",
+        "refund of order 1043: URLError: quarantined",
+        "call_h2Fq9x: committed: settled",
+        "call_m8Tz4c: not_committed: to_confirm",
+        "call_m8Tz4c: not_committed: settled",
+        "waiting now: 0; paid: 1",
+    ]
+
+
 def test_scan_reads_recorded_traces() -> None:
     out = run("examples/scan.sh")
     assert "create_refund" in out

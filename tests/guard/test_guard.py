@@ -14,7 +14,7 @@ import pytest
 from genai_processor import Guard, Policy, idempotency_key, not_executed
 from genai_processor.errors import LedgerURLError, ToolSpanCommitmentError
 from genai_processor.guard.refused import Recorded
-from genai_processor.ledger import Resolution, State
+from genai_processor.ledger import Resolution
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -65,8 +65,8 @@ def test_a_call_that_was_made_before_comes_with_its_result_within_its_turn(url: 
 
 def test_arguments_are_compared_by_value_not_by_writing(url: str) -> None:
     guard = Guard(url)
-    with pytest.raises(OSError), guard.call("pay", None, '{"cents": 5.0, "order": "a"}', scope="s"):
-        raise OSError
+    with pytest.raises(ConnectionError), guard.call("pay", None, '{"cents": 5.0, "order": "a"}', scope="s"):
+        raise ConnectionError
     for arguments in ({"order": "a", "cents": 5}, '{"order":"a","cents":5}'):
         with pytest.raises(ToolSpanCommitmentError), guard.call("pay", None, arguments, scope="s"):
             raise AssertionError("it ran twice")
@@ -76,16 +76,16 @@ def test_arguments_are_compared_by_value_not_by_writing(url: str) -> None:
 
 def test_arguments_that_nobody_can_compare_count_as_equal(url: str) -> None:
     guard = Guard(url)
-    with pytest.raises(OSError), guard.call("pay", None, {"order": 1}, scope="s"):
-        raise OSError
+    with pytest.raises(ConnectionError), guard.call("pay", None, {"order": 1}, scope="s"):
+        raise ConnectionError
     with pytest.raises(ToolSpanCommitmentError), guard.call("pay", None, {"order": object()}, scope="s"):
         raise AssertionError("it may have been the same")
 
 
 def test_what_went_on_in_another_scope_stands_in_nobodys_way(url: str) -> None:
     guard = Guard(url)
-    with pytest.raises(OSError), guard.call("pay", None, {"order": 1}, scope="s1"):
-        raise OSError
+    with pytest.raises(ConnectionError), guard.call("pay", None, {"order": 1}, scope="s1"):
+        raise ConnectionError
     with guard.call("pay", None, {"order": 1}, scope="s2"):
         pass
 
@@ -114,17 +114,17 @@ def test_a_decorated_function_runs_once_and_is_answered_with_its_result(url: str
 
 
 def test_a_coroutine_function_that_is_cancelled_is_quarantined(url: str) -> None:
-    guard = Guard(url)
+    guard, began = Guard(url), asyncio.Event()
 
     @guard.tool()
     async def refund(order: str) -> None:
+        began.set()
         await asyncio.Event().wait()
 
     async def story() -> None:
         with guard.run("s"):
             task = asyncio.ensure_future(refund("o1"))
-            while not guard.ledger.counts()[State.CLAIMED]:
-                await asyncio.sleep(0.001)
+            await began.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
@@ -284,8 +284,8 @@ def test_a_key_function_decides_what_is_the_same(url: str) -> None:
 
 def test_a_key_function_that_raises_makes_a_call_equal_to_every_other(url: str) -> None:
     guard = Guard(url, keys={"pay": lambda arguments: arguments["missing"]})
-    with pytest.raises(OSError), guard.call("pay", None, {"order": 1}, scope="s"):
-        raise OSError
+    with pytest.raises(ConnectionError), guard.call("pay", None, {"order": 1}, scope="s"):
+        raise ConnectionError
     with pytest.raises(ToolSpanCommitmentError), guard.call("pay", None, {"order": 2}, scope="s"):
         raise AssertionError("it may have been the same")
 
@@ -293,13 +293,13 @@ def test_a_key_function_that_raises_makes_a_call_equal_to_every_other(url: str) 
 def test_read_only_tools_are_not_claimed_and_idempotent_ones_may_repeat_their_id(url: str) -> None:
     guard = Guard(url, policy=Policy(read_only="get_*", idempotent="pay"))
     for _ in range(2):
-        with pytest.raises(OSError), guard.call("get_rate", "toolu_a1", {}, scope="s"):
-            raise OSError
+        with pytest.raises(ConnectionError), guard.call("get_rate", "toolu_a1", {}, scope="s"):
+            raise ConnectionError
     keys = []
     for _ in range(2):
-        with pytest.raises(OSError), guard.call("pay", "toolu_b2", {}, scope="s"):
+        with pytest.raises(ConnectionError), guard.call("pay", "toolu_b2", {}, scope="s"):
             keys.append(idempotency_key())
-            raise OSError
+            raise ConnectionError
     assert keys[0] == keys[1] is not None
     with pytest.raises(ToolSpanCommitmentError), guard.call("pay", "toolu_c3", {}, scope="s"):
         raise AssertionError("another id is another call")
@@ -312,9 +312,9 @@ def test_read_only_tools_are_not_claimed_and_idempotent_ones_may_repeat_their_id
 def test_who_observes_runs_and_is_told_and_keeps_the_key(caplog: pytest.LogCaptureFixture, url: str) -> None:
     guard, keys = Guard(url, mode="observe"), []
     for _ in range(2):
-        with pytest.raises(OSError), guard.call("pay", None, {"order": 1}, scope="s"):
+        with pytest.raises(ConnectionError), guard.call("pay", None, {"order": 1}, scope="s"):
             keys.append(idempotency_key())
-            raise OSError
+            raise ConnectionError
     assert len(keys) == 2
     assert keys[0] == keys[1]
     assert caplog.text.count("In mode enforce: pay was not run") == 1
@@ -323,8 +323,8 @@ def test_who_observes_runs_and_is_told_and_keeps_the_key(caplog: pytest.LogCaptu
 def test_who_is_off_claims_nothing(url: str) -> None:
     guard = Guard(url, mode="off")
     for _ in range(2):
-        with pytest.raises(OSError), guard.call("pay", None, {"order": 1}, scope="s"):
-            raise OSError
+        with pytest.raises(ConnectionError), guard.call("pay", None, {"order": 1}, scope="s"):
+            raise ConnectionError
     assert states(guard) == {}
 
 
@@ -340,9 +340,9 @@ def test_what_makes_no_sense_is_said_at_once() -> None:
 def test_a_released_call_keeps_its_key_and_is_released_once(url: str) -> None:
     guard, keys = Guard(url), []
     for _ in range(2):
-        with pytest.raises(OSError), guard.call("pay", None, {"order": 1}, scope="s"):
+        with pytest.raises(ConnectionError), guard.call("pay", None, {"order": 1}, scope="s"):
             keys.append(idempotency_key())
-            raise OSError
+            raise ConnectionError
         [entry] = guard.ledger.pending().entries
         if len(keys) == 1:
             guard.ledger.settle(entry.entry_id, Resolution.NOT_COMMITTED, who="ann", note="asked", version=entry.version)

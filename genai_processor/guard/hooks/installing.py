@@ -21,6 +21,8 @@ from genai_processor.guard.modes import GuardMode
 _log = logging.getLogger(__name__)
 
 HOOKS: Final = {
+    "agents": ("genai_processor.guard.hooks.openai_agents",),
+    "mcp": ("genai_processor.guard.hooks.mcp",),
     "pydantic_ai": ("genai_processor.guard.hooks.pydantic_ai",),
 }
 """Top-level package of a framework -> the modules whose `HOOK` stands in front of it."""
