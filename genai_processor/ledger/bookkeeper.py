@@ -10,6 +10,7 @@ from genai_processor.errors import InvalidSettlementError, InvalidTransitionErro
 from genai_processor.ledger.changes import Changes
 from genai_processor.ledger.claims import decide
 from genai_processor.ledger.entries import IDEMPOTENT, Entry, Resolution, Settlement, State
+from genai_processor.ledger.keys import intent_of
 from genai_processor.ledger.noted import Held
 from genai_processor.ledger.requests import Claim, Granted, Outcome, Refusal, Returned, Sighting
 from genai_processor.ledger.sightings import is_usable, place
@@ -105,6 +106,8 @@ class Bookkeeper(Changes):
         return Granted(entry, overruled)
 
     def _claim_anew(self, claim: Claim, now: int, released: Entry | None, intent: str | None = None) -> Entry:
+        if intent is None and released is None and claim.effect == IDEMPOTENT:
+            intent = intent_of(claim)
         lease_expires_ns = None if claim.lease_ns is None else now + claim.lease_ns
         return self._add(
             claim,

@@ -9,6 +9,7 @@ from typing import Final
 from genai_processor.errors import InvalidTransitionError
 from genai_processor.ledger.conformance_bench import PATIENCE_SECONDS, Bench, expect, raising
 from genai_processor.ledger.entries import State
+from genai_processor.ledger.keys import intent_of
 from genai_processor.ledger.requests import Granted, Outcome, Refusal, RefusalReason
 
 # -- one call, one attempt -----------------------------------------------------------------------------------------
@@ -104,6 +105,14 @@ def _an_idempotent_tool_is_tried_again_under_its_id(at: Bench) -> None:
     at.refused(RefusalReason.ACTION_QUARANTINED, "toolu_new1", turn="t2", effect="non_idempotent")
 
 
+def _an_idempotent_tools_intent_is_in_its_id(at: Bench) -> None:
+    """So that the key is the same where the first attempt has been forgotten, as in another ledger."""
+    first = at.granted(effect="idempotent")
+    expect(first.intent == intent_of(at.wish(effect="idempotent")), "the intent is not `intent_of` the claim")
+    at.ledger.finish(first, Outcome.FAILED)
+    expect(at.granted(effect="idempotent").intent == first.intent, "a further attempt has another intent")
+
+
 def _who_observes_is_granted_and_told(at: Bench) -> None:
     at.failed()
     answer = at.ledger.claim(at.wish("toolu_new1", turn="t2"), observe=True)
@@ -193,6 +202,7 @@ CHECKS: Final = (
     _a_paused_call_may_be_resumed_with_other_arguments,
     _read_only_tools_are_never_refused,
     _an_idempotent_tool_is_tried_again_under_its_id,
+    _an_idempotent_tools_intent_is_in_its_id,
     _who_observes_is_granted_and_told,
     _an_end_is_said_again_without_harm,
     _a_late_good_end_of_the_body_lifts_its_quarantine,

@@ -108,7 +108,8 @@ class Entry:
         digest: Digest of the canonical arguments; None while nobody has computed it, or nobody can.
         turn: Id of the model response that proposed the call; None where none is known.
         parent: `entry_id` of the claim inside which this one was made.
-        intent: `entry_id` of the first attempt of the same intent; the base of the idempotency key.
+        intent: Of all attempts at one thing: `entry_id` of the first, or, for an idempotent tool, a digest of what its call
+            id stands for. The idempotency key.
         effect: What the user declared of the tool: `read_only`, `idempotent` or `non_idempotent`.
         reason: Why it is in its state, as whoever moved it put it.
         guarded: The guard claimed it; the guard's word goes before that of a witness.

@@ -3,7 +3,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+
 from genai_processor.ledger.entries import Entry
+from genai_processor.ledger.requests import Claim
+from genai_processor.spans.values import index_like
 
 
 def idempotency_key_of(entry: Entry) -> str:
@@ -12,3 +17,15 @@ def idempotency_key_of(entry: Entry) -> str:
     It is what a tool's body sends to its provider, and what a reconciler asks the provider by, so it never changes.
     """
     return entry.intent
+
+
+def intent_of(claim: Claim) -> str | None:
+    """Return the intent of an idempotent tool's call, or None if its id does not tell.
+
+    It is made of the id alone, so that the call has the same key even where the ledger has forgotten its first attempt.
+    """
+    if claim.call_id is None:
+        return None
+    turn = claim.turn if index_like(claim.call_id, claim.tool) else None
+    key = json.dumps([claim.scope, claim.tool, claim.call_id, turn])
+    return hashlib.blake2b(key.encode(), digest_size=16).hexdigest()

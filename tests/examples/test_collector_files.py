@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -113,9 +111,3 @@ def test_an_alert_says_where_to_look() -> None:
     (text,) = (rule["annotations"]["description"] for rule in rules() if rule["alert"] == "ToolCallMayHaveCommitted")
     assert EVENT_QUARANTINED in text
     assert GENAI_RETRY_ENTRY_ID in text
-
-
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is part of Prometheus, which is not installed")
-def test_the_alerts_fire_when_they_should() -> None:
-    done = subprocess.run(["promtool", "test", "rules", "alerts_test.yaml"], cwd=FOLDER, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr

@@ -173,11 +173,11 @@ def test_a_read_only_tool_is_never_refused(ledger: MemoryLedger) -> None:
 
 @pytest.mark.parametrize("outcome", [None, Outcome.FAILED, Outcome.RETURNED])
 def test_an_idempotent_tool_is_tried_again_under_its_id(ledger: MemoryLedger, outcome: Outcome | None) -> None:
-    granted(ledger, effect="idempotent")
+    first = granted(ledger, effect="idempotent")
     if outcome is not None:
         ledger.finish(held(ledger, "e1"), outcome)
     entry = granted(ledger, effect="idempotent", turn="t2")
-    assert (entry.entry_id, entry.attempt, entry.intent) == ("e1", 2, "e1")
+    assert (entry.entry_id, entry.attempt, entry.intent) == ("e1", 2, first.intent)
     assert ledger.finish(held(ledger, "e1", 2), Outcome.RETURNED).state is State.COMPLETED
 
 
