@@ -11,7 +11,12 @@ OLDEST_TESTS := $(wildcard tests/processor tests/spans/test_live.py tests/spans/
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-newest test-oldest lint bench picture clean
+# The frameworks that the guard stands in front of, each in an environment of its own: its dependency group in pyproject.toml,
+# and tests/frameworks/test_NAME.py; NAME-VERSION tests another major of NAME.
+FRAMEWORKS := $(shell sed -n 's/^framework-\([a-z0-9_-]*\) = .*/\1/p' pyproject.toml)
+
+.PHONY: help demo test test-newest test-oldest test-frameworks $(FRAMEWORKS:%=test-framework-%) lint bench picture clean
+.SECONDARY:
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +32,11 @@ test-newest: $(VENV)/test.stamp ## All tests on the newest SDK
 test-oldest: $(OLDEST)/test-oldest.stamp ## The processor's tests on the oldest supported SDK
 	$(OLDEST)/bin/python -m pytest $(PYTEST_ARGS) $(OLDEST_TESTS)
 
+test-frameworks: $(FRAMEWORKS:%=test-framework-%) ## The guard in front of each framework, in an environment for each
+
+$(FRAMEWORKS:%=test-framework-%): test-framework-%: .venv-frameworks/%/framework.stamp
+	$(<D)/bin/python -m pytest $(PYTEST_ARGS) tests/frameworks/test_$(firstword $(subst -, ,$*)).py
+
 lint: $(VENV)/lint.stamp ## ruff and mypy
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
@@ -39,7 +49,7 @@ picture: $(VENV)/demo.stamp ## Draw the demo's picture anew, and the README's co
 	$(VENV)/bin/python -m examples.demo.picture
 
 clean: ## Remove everything that the other targets made
-	rm -rf $(VENV) $(OLDEST) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) .venv-frameworks build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One stamp for each dependency group of pyproject.toml (pip reads groups from 25.1 on).
@@ -49,7 +59,11 @@ clean: ## Remove everything that the other targets made
 	$(@D)/bin/python -m pip install --quiet --editable '.[cli]' --group $(basename $(@F))
 	@touch $@
 
-$(VENV)/pip.stamp $(OLDEST)/pip.stamp:
+.venv-frameworks/%/framework.stamp: pyproject.toml | .venv-frameworks/%/pip.stamp
+	$(@D)/bin/python -m pip install --quiet --editable . --group framework-$*
+	@touch $@
+
+%/pip.stamp:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "$(PYTHON) is no Python 3.11 or newer: name one, as in 'make PYTHON=python3.12 test'" >&2; exit 1; }
 	$(PYTHON) -m venv $(@D)

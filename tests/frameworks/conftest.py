@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every test begins and ends without hooks."""
+"""Every test begins and ends without hooks. Where a framework is not installed, there is nothing to collect of it."""
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,6 +11,34 @@ import pytest
 
 from genai_processor.guard import hooks
 from genai_processor.guard.guard import Guard
+
+NEEDS = {
+    "agent_framework": "agent_framework",
+    "agno": "agno",
+    "autogen": "autogen_agentchat",
+    "crewai": "crewai",
+    "fastmcp": "fastmcp",
+    "google_adk": "google.adk",
+    "langgraph": "langgraph",
+    "llama_index": "llama_index",
+    "mcp": "mcp",
+    "openai_agents": "agents",
+    "pydantic_ai": "pydantic_ai",
+    "semantic_kernel": "semantic_kernel",
+    "smolagents": "smolagents",
+    "strands": "strands",
+}
+"""Test file -> the package without which there is nothing to test."""
+
+
+def is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+collect_ignore = [f"test_{name}.py" for name, package in NEEDS.items() if not is_installed(package)]
 
 
 @pytest.fixture

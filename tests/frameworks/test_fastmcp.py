@@ -9,9 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("fastmcp")
-
 from fastmcp.exceptions import ToolError
 
 from benchmarks.incidents import mcp as told

@@ -12,12 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("agents")
-
 import agents.run_internal.tool_execution as execution
 import agents.tool as tools
+import pytest
 from agents import Agent, FunctionTool, Runner, SQLiteSession, function_tool, trace
 from agents.run import AgentRunner
 
