@@ -22,7 +22,7 @@ from genai_processor.cli.answer import answering
 from genai_processor.cli.console import console, errors, printable, usage_error, warn
 from genai_processor.cli.entries import print_one, print_page, shown
 from genai_processor.cli.output import dumped_line
-from genai_processor.cli.settling import UNENFORCED, Answers, meaning
+from genai_processor.cli.settling import ENFORCED, Answers, meaning
 from genai_processor.errors import LedgerError, LedgerUnavailableError, LedgerURLError
 from genai_processor.ledger import Entry, Ledger, Page, Query, Resolution, State, open_ledger
 from genai_processor.ledger.paging import next_page
@@ -160,8 +160,8 @@ def settle(
     """Say what a quarantined or undelivered call did in the world.
 
     committed: the effect happened. compensated: it happened and was undone. not_committed: it did not happen, which
-    releases one new attempt. Nothing enforces any of that yet in this version: it is a record for whoever runs the call
-    again.
+    releases one new attempt. A guard in mode enforce on this ledger holds everybody to
+    that; without one it is a record for whoever runs the call again.
 
     Who settles it, on what ground, and the version that they read have to be said. At a terminal, what is missing is asked
     for, once the entry has been shown; elsewhere the options have to be there.
@@ -181,7 +181,8 @@ def release(
 ) -> None:
     """Say that a call had no effect, which releases one new attempt: the same as `settle ENTRY not_committed`.
 
-    Nothing enforces that yet in this version: it is a record for whoever runs the call again. Exit status: as of `settle`.
+    A guard in mode enforce on this ledger holds everybody to that; without one it is a record for whoever runs the call
+    again. Exit status: as of `settle`.
     """
     _settle(ledger, entry_id, Resolution.NOT_COMMITTED, Answers(who, note, version))
 
@@ -192,7 +193,7 @@ def _settle(url: str | None, entry_id: str, resolution: Resolution, answers: Ans
         who, note, version = answers.complete(lambda: _shown_to_settle(opened, entry_id, resolution))
         settled = opened.settle(entry_id, resolution, who=who, note=note, version=version)
         said = f"{settled.entry_id} is settled: {resolution} (by {printable(who)})"
-        text = f"{said}\nRecorded: {meaning(settled, resolution)} {UNENFORCED}"
+        text = f"{said}\nRecorded: {meaning(settled, resolution)} {ENFORCED}"
         console().print(text, highlight=False, markup=False, soft_wrap=True)
 
 

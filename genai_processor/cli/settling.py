@@ -14,7 +14,9 @@ import typer
 from genai_processor.cli.console import printable, usage_error
 from genai_processor.ledger import Entry, Resolution
 
-UNENFORCED: Final = "Nothing enforces that yet in this version: whoever runs the call again has to look."
+ENFORCED: Final = (
+    "A guard in mode enforce on this ledger holds everybody to that; without one, whoever runs the call again has to look."
+)
 
 
 @dataclass(frozen=True, slots=True)

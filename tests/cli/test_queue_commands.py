@@ -270,10 +270,10 @@ def test_no_command_makes_a_ledger(tmp_path: Path, desk: Desk, command: list[str
 
 
 @pytest.mark.parametrize("resolution", list(Resolution))
-def test_no_settlement_promises_what_nothing_enforces(desk: Desk, resolution: Resolution) -> None:
+def test_a_settlement_says_who_holds_callers_to_it(desk: Desk, resolution: Resolution) -> None:
     entry = desk.quarantine()
     said = desk.run("settle", entry.entry_id, resolution, "--note", "n", "--version", "1", "--who", "ann")
-    assert "Nothing enforces that yet in this version: whoever runs the call again has to look." in said
+    assert "A guard in mode enforce on this ledger holds everybody to that; without one," in said
 
 
 @pytest.mark.parametrize(
