@@ -23,6 +23,7 @@ _log = logging.getLogger(__name__)
 HOOKS: Final = {
     "agents": ("genai_processor.guard.hooks.openai_agents",),
     "agno": ("genai_processor.guard.hooks.agno",),
+    "autogen_agentchat": ("genai_processor.guard.hooks.autogen",),
     "mcp": ("genai_processor.guard.hooks.mcp",),
     "pydantic_ai": ("genai_processor.guard.hooks.pydantic_ai",),
 }
