@@ -26,6 +26,7 @@ HOOKS: Final = {
     "autogen_agentchat": ("genai_processor.guard.hooks.autogen",),
     "mcp": ("genai_processor.guard.hooks.mcp",),
     "pydantic_ai": ("genai_processor.guard.hooks.pydantic_ai",),
+    "semantic_kernel": ("genai_processor.guard.hooks.semantic_kernel",),
 }
 """Top-level package of a framework -> the modules whose `HOOK` stands in front of it."""
 
