@@ -314,14 +314,16 @@ def _other_process(world: World) -> None:
     guard = active()
     with tempfile.TemporaryDirectory() as folder:
         run_id = _pause(f"{folder}/db", _records(folder))
-        for step in ("die", "go-on"):
-            subprocess.run(
-                [sys.executable, "-m", "benchmarks.incidents.agno", step, folder, run_id, guard.mode if guard else "off"],
-                env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-                check=step != "die",
-                stdout=subprocess.DEVNULL,
-                timeout=120,
-            )
+        mode = guard.mode if guard else "off"
+        subprocess.run(
+            [sys.executable, "-m", "benchmarks.incidents.agno", "die", folder, run_id, mode],
+            env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+            stdout=subprocess.DEVNULL,
+            timeout=120,
+        )
+        _elsewhere("go on", folder, run_id, mode)
+        if guard is not None:
+            install(guard)
         effects = Path(folder, "effects")
         for line in effects.read_text().split() if effects.exists() else ():
             world.commit(line)

@@ -304,14 +304,16 @@ def _by_hand(world: World) -> None:
 def _other_process(world: World) -> None:
     guard = active()
     with tempfile.TemporaryDirectory() as folder:
-        for step in ("die", "again"):
-            subprocess.run(
-                [sys.executable, "-m", "benchmarks.incidents.autogen", step, folder, guard.mode if guard else "off"],
-                env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-                check=step != "die",
-                stdout=subprocess.DEVNULL,
-                timeout=120,
-            )
+        mode = guard.mode if guard else "off"
+        subprocess.run(
+            [sys.executable, "-m", "benchmarks.incidents.autogen", "die", folder, mode],
+            env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+            stdout=subprocess.DEVNULL,
+            timeout=120,
+        )
+        _elsewhere("go on", folder, mode)
+        if guard is not None:
+            install(guard)
         for line in Path(folder, "effects").read_text().split():
             world.commit(line)
 

@@ -331,14 +331,16 @@ def _other_process(world: World) -> None:
     history.add_message(ChatMessageContent(role=AuthorRole.ASSISTANT, items=[function_call(*refund("call_Vq3ZkPw8sT"))]))
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "history.json").write_text(history.serialize())
-        for step in ("die", "go-on"):
-            subprocess.run(
-                [sys.executable, "-m", "benchmarks.incidents.semantic_kernel", step, folder, guard.mode if guard else "off"],
-                env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-                check=step != "die",
-                stdout=subprocess.DEVNULL,
-                timeout=120,
-            )
+        mode = guard.mode if guard else "off"
+        subprocess.run(
+            [sys.executable, "-m", "benchmarks.incidents.semantic_kernel", "die", folder, mode],
+            env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+            stdout=subprocess.DEVNULL,
+            timeout=120,
+        )
+        _elsewhere("go on", folder, mode)
+        if guard is not None:
+            install(guard)
         for line in Path(folder, "effects").read_text().split():
             world.commit(line)
 
