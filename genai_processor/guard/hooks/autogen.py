@@ -140,13 +140,15 @@ async def _process(
     guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> AsyncIterator[Any]:
     turns = _Turns(kwargs.get("agent_name"), kwargs.get("handoff_tools"))
-    inner = asteps(wrapped(*args, **kwargs), partial(_within, turns))
-    run = run_of_asteps(guard, _noted(inner, turns), run_within())
+    run = run_within()
+    events = run_of_asteps(guard, _noted(asteps(wrapped(*args, **kwargs), partial(_within, turns)), turns), run)
     try:
-        async for event in run:
+        async for event in events:
+            if hasattr(event, "chat_message"):  # a response: whoever gets it may not listen any longer
+                await tell(guard.threads, partial(guard.delivered, run.delivered()))
             yield event
     finally:
-        await run.aclose()
+        await events.aclose()
 
 
 async def _noted(events: AsyncIterator[Any], turns: _Turns) -> AsyncIterator[Any]:
