@@ -14,6 +14,7 @@ import pytest
 from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.base import Handoff
 from autogen_agentchat.teams import RoundRobinGroupChat
+from autogen_agentchat.tools import AgentTool
 from autogen_core import CancellationToken
 from autogen_core.tools import BaseStreamTool, BaseTool, FunctionTool
 from pydantic import BaseModel
@@ -124,6 +125,22 @@ def test_a_run_can_be_stopped_instead_when_the_other_calls_have_finished(guarded
         run(world, one)
     assert (caught.value.tool, caught.value.call_id, caught.value.reason) == ("refund", "c2", "action_quarantined")
     assert world.effects == ["o1", "o2"]
+
+
+def test_a_run_is_not_stopped_before_an_agent_that_is_a_tool_has_finished(guarded: Install) -> None:
+    guarded(on_refusal="raise")
+    world = World()
+    payer = AssistantAgent(
+        "payer",
+        Scripted([refund("m1", "o2")], [refund("m2", "o3")], "done"),
+        description="Pays.",
+        tools=[pays(world)],
+        max_tool_iterations=5,
+    )
+    turns = [refund("c1")], [refund("c2"), ("d1", "payer", {"task": "refund the others"})], "done"
+    with pytest.raises(ToolSpanCommitmentError):
+        run(world, agent(Scripted(*turns), pays(world, once=True), AgentTool(payer)))
+    assert world.effects == ["o1", "o2", "o3"]
 
 
 def test_a_team_can_be_stopped(guarded: Install) -> None:

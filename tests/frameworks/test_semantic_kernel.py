@@ -162,6 +162,21 @@ def test_a_function_that_a_tool_calls_is_a_call_of_its_own(guarded: Install) -> 
     assert world.keys != keys
 
 
+def test_a_tool_may_call_itself_as_often_as_it_wants(guarded: Install) -> None:
+    guarded()
+    world = World()
+
+    async def refund(order: str) -> str:
+        if order != "both":
+            return world.commit(order)
+        return "".join([str(await own.invoke(plugin_name="shop", function_name="refund", order="o1")) for _ in range(2)])
+
+    own = kernel(refund)
+    model = Scripted([("call_Vq3ZkPw8sT", "refund", {"order": "both"})], "done")
+    run(world, agent(model, refund))
+    assert world.effects == ["o1", "o1"]
+
+
 def test_a_filter_that_tries_again_after_success_gets_the_result_again(guarded: Install) -> None:
     guard, world = guarded(), World()
 
