@@ -130,11 +130,18 @@ def test_a_run_can_be_stopped_instead_when_the_other_calls_have_finished(guarded
 def test_a_run_is_not_stopped_before_an_agent_that_is_a_tool_has_finished(guarded: Install) -> None:
     guarded(on_refusal="raise")
     world = World()
+    pay = pays(world)
+
+    async def refund_slowly(order: str) -> Any:
+        for _ in range(100):
+            await asyncio.sleep(0)  # whoever listens has all the time to stop
+        return await pay(order)
+
     payer = AssistantAgent(
         "payer",
         Scripted([refund("m1", "o2")], [refund("m2", "o3")], "done"),
         description="Pays.",
-        tools=[pays(world)],
+        tools=[FunctionTool(refund_slowly, description="Pays.", name="refund")],
         max_tool_iterations=5,
     )
     turns = [refund("c1")], [refund("c2"), ("d1", "payer", {"task": "refund the others"})], "done"
