@@ -8,9 +8,13 @@ import logging
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("autogen_agentchat")
+
 from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.base import Handoff
 from autogen_agentchat.teams import RoundRobinGroupChat
@@ -99,6 +103,13 @@ def test_observed(incident: Incident, guarded: Install, caplog: pytest.LogCaptur
 def test_enforced(incident: Incident, guarded: Install) -> None:
     guarded()
     assert count(incident) == incident.enforced
+
+
+@each_incident
+def test_enforced_on_a_ledger_in_a_file(incident: Incident, guarded: Install, tmp_path: Path) -> None:
+    if "process" not in incident.name:  # which has one already
+        guarded(f"sqlite:///{tmp_path}/ledger.db")
+        assert count(incident) == incident.enforced
 
 
 def test_the_model_is_told_and_the_other_calls_finish(guarded: Install) -> None:

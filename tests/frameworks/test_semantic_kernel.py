@@ -8,9 +8,13 @@ import logging
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("semantic_kernel")
+
 from semantic_kernel import Kernel
 from semantic_kernel.contents import AuthorRole, ChatHistory, ChatMessageContent
 from semantic_kernel.exceptions import KernelInvokeException
@@ -64,6 +68,13 @@ def test_observed(incident: Incident, guarded: Install, caplog: pytest.LogCaptur
 def test_enforced(incident: Incident, guarded: Install) -> None:
     guarded()
     assert count(incident) == incident.enforced
+
+
+@each_incident
+def test_enforced_on_a_ledger_in_a_file(incident: Incident, guarded: Install, tmp_path: Path) -> None:
+    if "process" not in incident.name:  # which has one already
+        guarded(f"sqlite:///{tmp_path}/ledger.db")
+        assert count(incident) == incident.enforced
 
 
 def test_the_model_is_told_and_the_other_calls_finish(guarded: Install) -> None:
