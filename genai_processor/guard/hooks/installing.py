@@ -22,8 +22,11 @@ _log = logging.getLogger(__name__)
 
 HOOKS: Final = {
     "agents": ("genai_processor.guard.hooks.openai_agents",),
+    "agno": ("genai_processor.guard.hooks.agno",),
+    "autogen_agentchat": ("genai_processor.guard.hooks.autogen",),
     "mcp": ("genai_processor.guard.hooks.mcp",),
     "pydantic_ai": ("genai_processor.guard.hooks.pydantic_ai",),
+    "semantic_kernel": ("genai_processor.guard.hooks.semantic_kernel",),
 }
 """Top-level package of a framework -> the modules whose `HOOK` stands in front of it."""
 
@@ -81,11 +84,11 @@ def _prepare(modules: tuple[str, ...], _: Any) -> None:
             _log.exception("The guard's hook %s could not be set up; calls there are not guarded", module)
 
 
-def _install_if_complete(hook: Hook, _: Any) -> None:
+def _install_if_complete(hook: Hook, module: Any) -> None:
     with _lock:
         if not _guards or hook.framework in _installed:
             return
-        if not all(_is_imported(target.module) for target in hook.targets):
+        if not all(target.module == module.__name__ or _is_imported(target.module) for target in hook.targets):
             return
         _installed[hook.framework] = []
         try:
@@ -127,11 +130,15 @@ def _is_imported(module: str) -> bool:
 
 def _find(target: Target) -> tuple[Any, str, Any]:
     where = f"{target.module}:{target.name}"
-    try:
-        owner, name, _ = wrapt.resolve_path(target.module, target.name)
-        original = inspect.getattr_static(owner, name)
-    except (ImportError, AttributeError):
-        raise _Unknown(f"there is no {where}") from None
+    for one in target.name.split("|"):
+        try:
+            owner, name, _ = wrapt.resolve_path(target.module, one)
+            original = inspect.getattr_static(owner, name)
+            break
+        except (ImportError, AttributeError):
+            continue
+    else:
+        raise _Unknown(f"there is no {where}")
     function = original.__func__ if isinstance(original, (staticmethod, classmethod)) else original
     try:
         parameters = inspect.signature(function).parameters

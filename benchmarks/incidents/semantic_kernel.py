@@ -1,0 +1,389 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Incidents of Semantic Kernel: kernels and agents with scripted models, which need no network and no key."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from semantic_kernel import Kernel
+from semantic_kernel.agents import ChatCompletionAgent
+from semantic_kernel.connectors.ai.chat_completion_client_base import ChatCompletionClientBase
+from semantic_kernel.connectors.ai.function_choice_behavior import FunctionChoiceBehavior
+from semantic_kernel.connectors.ai.prompt_execution_settings import PromptExecutionSettings
+from semantic_kernel.contents import (
+    AuthorRole,
+    ChatHistory,
+    ChatMessageContent,
+    FunctionCallContent,
+    FunctionResultContent,
+    StreamingChatMessageContent,
+)
+from semantic_kernel.filters import FilterTypes
+from semantic_kernel.functions import kernel_function
+
+from benchmarks.incidents.kit import Incident, World
+from genai_processor.guard.guard import Guard
+from genai_processor.guard.hooks import active, install
+
+logging.getLogger("semantic_kernel").setLevel(logging.CRITICAL)
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+Step = str | Exception | list[tuple[str, str, dict[str, Any]]]
+"""What a model answers: a text, an error, or calls with id, tool and arguments."""
+
+
+class Scripted(ChatCompletionClientBase):
+    """Answers as it is told to, and keeps what tools have told it."""
+
+    SUPPORTS_FUNCTION_CALLING = True
+
+    script: list[Any]
+    heard: list[str] = []
+
+    def __init__(self, *script: Step) -> None:
+        super().__init__(ai_model_id="scripted", service_id="scripted", script=list(script))
+
+    def _next(self, history: ChatHistory) -> dict[str, Any]:
+        self.heard = [
+            str(item.result)
+            for message in history.messages
+            for item in message.items
+            if isinstance(item, FunctionResultContent)
+        ]
+        step = self.script.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        if isinstance(step, str):
+            return {"role": AuthorRole.ASSISTANT, "content": step}
+        return {"role": AuthorRole.ASSISTANT, "items": [function_call(*one) for one in step]}
+
+    async def _inner_get_chat_message_contents(self, chat_history: Any, settings: Any) -> list[ChatMessageContent]:
+        return [ChatMessageContent(**self._next(chat_history))]
+
+    async def _inner_get_streaming_chat_message_contents(
+        self, chat_history: Any, settings: Any, function_invoke_attempt: int = 0
+    ) -> AsyncGenerator[list[StreamingChatMessageContent], Any]:
+        yield [StreamingChatMessageContent(choice_index=0, **self._next(chat_history))]
+
+    def _verify_function_choice_settings(self, settings: Any) -> None: ...
+
+    def _update_function_choice_settings_callback(self) -> Callable[..., None]:
+        return lambda *args, **kwargs: None
+
+    def _reset_function_choice_settings(self, settings: Any) -> None: ...
+
+
+def function_call(call_id: str, name: str, arguments: dict[str, Any]) -> FunctionCallContent:
+    """A call as a model proposes it."""
+    return FunctionCallContent(id=call_id, name=f"shop-{name}", arguments=json.dumps(arguments))
+
+
+def refund(call_id: str, order: str = "o1") -> tuple[str, str, dict[str, Any]]:
+    """A call of the tool `refund`."""
+    return call_id, "refund", {"order": order}
+
+
+def agent(model: Scripted, tool: Callable[..., Any]) -> ChatCompletionAgent:
+    """An agent whose plugin `shop` has one tool."""
+    return ChatCompletionAgent(service=model, name="refunder", kernel=kernel(tool))
+
+
+def kernel(tool: Callable[..., Any]) -> Kernel:
+    """A kernel whose plugin `shop` has one tool."""
+    made = Kernel()
+    made.add_function("shop", kernel_function(tool))
+    return made
+
+
+def pays(world: World, once: bool = False) -> Callable[..., Any]:
+    """A tool that pays; the first time only, its answer is lost, or never."""
+
+    async def refund(order: str) -> str:
+        if once and not world.effects:
+            return world.commit_then_fail(order)
+        return world.commit(order)
+
+    return refund
+
+
+def pays_at_once(world: World, once: bool = False) -> Callable[..., Any]:
+    """As `pays`, not asynchronous: it holds up the event loop."""
+
+    def refund(order: str) -> str:
+        if once and not world.effects:
+            return world.commit_then_fail(order)
+        return world.commit(order)
+
+    return refund
+
+
+def asked_again() -> Scripted:
+    """A model that asks again when it hears of a failure."""
+    return Scripted([refund("c1")], [refund("c2")], "done")
+
+
+def run(world: World, *agents: ChatCompletionAgent) -> None:
+    """Run agents one after the other, whatever becomes of each, in one conversation."""
+
+    async def story() -> None:
+        for one in agents:
+            try:
+                await one.get_response("refund o1")
+            except ConnectionError:
+                continue
+
+    with world.scope("conversation-1"):
+        asyncio.run(story())
+
+
+def _async_tool(world: World) -> None:
+    run(world, agent(asked_again(), pays(world, once=True)))
+
+
+def _sync_tool(world: World) -> None:
+    run(world, agent(asked_again(), pays_at_once(world, once=True)))
+
+
+def _generator(world: World) -> None:
+    async def refund(order: str) -> AsyncGenerator[str, None]:
+        yield "paying"
+        yield world.commit_then_fail(order) if not world.effects else world.commit(order)
+
+    run(world, agent(asked_again(), refund))
+
+
+def _streamed(world: World) -> None:
+    async def consume() -> None:
+        async for _ in agent(asked_again(), pays(world, once=True)).invoke_stream("refund o1"):
+            pass
+
+    with world.scope("conversation-1"):
+        asyncio.run(consume())
+
+
+def _same_id(world: World) -> None:
+    again = [refund("call_Vq3ZkPw8sT")]
+    run(world, agent(Scripted(again, again, "done"), pays(world, once=True)))
+
+
+def _filter(world: World) -> None:
+    async def twice(context: Any, next: Callable[[Any], Awaitable[None]]) -> None:
+        try:
+            await next(context)
+        except ConnectionError:
+            await next(context)
+
+    one = agent(Scripted([refund("c1")], "done"), pays(world, once=True))
+    one.kernel.add_filter(FilterTypes.FUNCTION_INVOCATION, twice)
+    run(world, one)
+
+
+def _timed_out(world: World) -> None:
+    call = globals()["refund"]
+
+    async def refund(order: str) -> str:
+        world.commit(order)
+        if len(world.effects) == 1:
+            await asyncio.Event().wait()
+        return "paid"
+
+    async def story() -> None:
+        try:
+            await asyncio.wait_for(agent(Scripted([call("c1")]), refund).get_response("refund o1"), 0.2)
+        except TimeoutError:
+            await agent(Scripted([call("c2")], "done"), refund).get_response("refund o1")
+
+    with world.scope("conversation-1"):
+        asyncio.run(story())
+
+
+def late(world: World, later: bool = False) -> None:
+    """The run is given up while its tool is in a thread of its own, which pays when another run has been; or yet another."""
+    begun, go_on, over = threading.Event(), threading.Event(), threading.Event()
+    call = globals()["refund"]
+
+    def pay(order: str) -> str:
+        if begun.is_set():
+            return world.commit(order)
+        begun.set()
+        go_on.wait()
+        try:
+            return world.commit(order)
+        finally:
+            over.set()
+
+    async def refund(order: str) -> str:
+        return await asyncio.to_thread(pay, order)
+
+    async def story() -> None:
+        first = asyncio.create_task(agent(Scripted([call("c1")]), refund).get_response("refund o1"))
+        await asyncio.to_thread(begun.wait)
+        first.cancel()
+        await asyncio.wait([first])
+        await agent(Scripted([call("c2")], "done"), refund).get_response("refund o1")
+        go_on.set()
+        await asyncio.to_thread(over.wait)
+        if later:
+            await agent(Scripted([call("c3")], "done"), refund).get_response("refund o1")
+
+    with world.scope("conversation-1"):
+        asyncio.run(story())
+
+
+def _late_and_later(world: World) -> None:
+    late(world, later=True)
+
+
+def _parallel(world: World) -> None:
+    model = Scripted([refund("c1", "o1"), refund("c2", "o2"), refund("c3", "o3")], "done")
+    run(world, agent(model, pays(world)))
+
+
+def _parallel_sync(world: World) -> None:
+    model = Scripted([refund("c1", "o1"), refund("c2", "o2"), refund("c3", "o3")], "done")
+    run(world, agent(model, pays_at_once(world)))
+
+
+def _twins(world: World) -> None:
+    run(world, agent(Scripted([refund("c1"), refund("c2")], "done"), pays(world)))
+
+
+def _twins_own_ids(world: World) -> None:
+    run(world, agent(Scripted([refund("call_Vq3ZkPw8sT"), refund("call_Mx71LdYb0R")], "done"), pays_at_once(world)))
+
+
+def _later_turn(world: World) -> None:
+    one = agent(Scripted([refund("c1")], "done", [refund("c1")], "done"), pays(world))
+    run(world, one, one)
+
+
+def _run_dies(world: World) -> None:
+    both = [refund("c1", "o9"), refund("c2", "oX")]
+    first = agent(Scripted(both, ConnectionError("the model is down")), pays(world))
+    again = agent(Scripted([refund("c3", "o9"), refund("c4", "oX")], "done"), pays(world))
+    run(world, first, again)
+
+
+def _agent_as_tool(world: World) -> None:
+    script = Scripted([refund("m1")], "it failed", [refund("m2")], "done")
+    payer = agent(script, pays(world, once=True))
+
+    async def delegate(task: str) -> str:
+        return str(await payer.get_response(task))
+
+    model = Scripted(
+        [("d1", "delegate", {"task": "refund o1"})], [("d2", "delegate", {"task": "please do refund o1"})], "done"
+    )
+    run(world, agent(model, delegate))
+
+
+def _approval(world: World) -> None:
+    """A filter does not let a call run before a person has agreed, after which it comes again under the same id."""
+    asked: list[str] = []
+
+    async def approves(context: Any, next: Callable[[Any], Awaitable[None]]) -> None:
+        asked.append(context.function.name)
+        if len(asked) > 1:
+            await next(context)
+
+    one = agent(Scripted([refund("call_Vq3ZkPw8sT")], [refund("call_Vq3ZkPw8sT")], "done"), pays(world))
+    one.kernel.add_filter(FilterTypes.FUNCTION_INVOCATION, approves)
+    run(world, one)
+
+
+def _bad_arguments(world: World) -> None:
+    def refund(cents: int) -> str:
+        return world.commit(str(cents))
+
+    bad = ("refund", {"cents": "many"})
+    run(world, agent(Scripted([("c1", *bad)], [("c2", *bad)], "done"), refund))
+
+
+def _without_auto(world: World) -> None:
+    """An application that runs the calls itself, and once more where it did not get an answer."""
+
+    async def story() -> None:
+        model = Scripted([refund("call_Vq3ZkPw8sT")])
+        own, history = kernel(pays(world, once=True)), ChatHistory()
+        by_hand = PromptExecutionSettings(function_choice_behavior=FunctionChoiceBehavior.Auto(auto_invoke=False))
+        history.add_message((await model.get_chat_message_contents(history, by_hand, kernel=own))[0])
+        for _ in range(2):
+            await own.invoke_function_call(history.messages[0].items[0], history)
+
+    with world.scope("conversation-1"):
+        asyncio.run(story())
+
+
+def _other_process(world: World) -> None:
+    guard = active()
+    history = ChatHistory()
+    history.add_message(ChatMessageContent(role=AuthorRole.ASSISTANT, items=[function_call(*refund("call_Vq3ZkPw8sT"))]))
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "history.json").write_text(history.serialize())
+        mode = guard.mode if guard else "off"
+        subprocess.run(
+            [sys.executable, "-m", "benchmarks.incidents.semantic_kernel", "die", folder, mode],
+            env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+            stdout=subprocess.DEVNULL,
+            timeout=120,
+        )
+        _elsewhere("go on", folder, mode)
+        if guard is not None:
+            install(guard)
+        for line in Path(folder, "effects").read_text().split():
+            world.commit(line)
+
+
+def _elsewhere(step: str, folder: str, mode: str) -> None:
+    """One process of two that go on with a stored chat history: the first pays and dies of it."""
+    if mode != "off":
+        install(Guard(f"sqlite:///{folder}/ledger.db", mode=mode))
+
+    async def refund(order: str) -> str:
+        with Path(folder, "effects").open("a") as effects:
+            effects.write(order + "\n")
+        if step == "die":
+            os._exit(1)
+        return "paid"
+
+    history = ChatHistory.restore_chat_history(Path(folder, "history.json").read_text())
+    with World().scope("conversation-1"):
+        asyncio.run(kernel(refund).invoke_function_call(history.messages[0].items[0], history))
+
+
+INCIDENTS: tuple[Incident, ...] = (
+    Incident("commits, then 502; asked again under a new id", _async_tool, 2, 1),
+    Incident("the same, sync", _sync_tool, 2, 1),
+    Incident("the same, an async generator as tool", _generator, 2, 1),
+    Incident("the same, streamed", _streamed, 2, 1),
+    Incident("commits, then 502; asked again under the same id", _same_id, 2, 1),
+    Incident("the same, run by the application", _without_auto, 2, 1),
+    Incident("a filter tries again", _filter, 2, 1),
+    Incident("times out after the commit, and is run again", _timed_out, 2, 1),
+    Incident("given up in a thread, run again meanwhile", late, 2, 1),
+    Incident("given up in a thread, run again meanwhile and later", _late_and_later, 3, 1),
+    Incident("three parallel calls", _parallel, 3, 3),
+    Incident("three parallel calls, sync", _parallel_sync, 3, 3),
+    Incident("two identical calls on purpose", _twins, 2, 2),
+    Incident("two identical calls on purpose, with ids of their own, sync", _twins_own_ids, 2, 2),
+    Incident("the same again in a later turn, after success", _later_turn, 2, 2),
+    Incident("the run dies with both calls paid, and is run again", _run_dies, 4, 2),
+    Incident("an agent as tool is asked again, in other words", _agent_as_tool, 2, 1),
+    Incident("agreed to by a person", _approval, 1, 1),
+    Incident("paid by a process that dies, gone on with by another", _other_process, 2, 1),
+    Incident("arguments that do not fit", _bad_arguments, 0, 0),
+)
+
+if __name__ == "__main__":
+    _elsewhere(*sys.argv[1:])

@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The guard in front of AutoGen's agentchat."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("autogen_agentchat")
+
+from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.base import Handoff
+from autogen_agentchat.teams import RoundRobinGroupChat
+from autogen_agentchat.tools import AgentTool
+from autogen_core import CancellationToken
+from autogen_core.tools import BaseStreamTool, BaseTool, FunctionTool
+from pydantic import BaseModel
+
+from benchmarks.incidents.autogen import (
+    INCIDENTS,
+    REPOSITORY,
+    Scripted,
+    agent,
+    asked_again,
+    late,
+    pays,
+    pays_in_thread,
+    refund,
+    run,
+)
+from benchmarks.incidents.kit import Incident, World, count
+from genai_processor.errors import ToolSpanCommitmentError
+from genai_processor.guard import hooks
+from genai_processor.guard.context import idempotency_key, not_executed
+from genai_processor.guard.guard import Guard
+from genai_processor.ledger import Resolution, State
+
+Install = Callable[..., Guard]
+each_incident = pytest.mark.parametrize("incident", INCIDENTS, ids=lambda incident: incident.name)
+
+
+def states(guard: Guard) -> dict[State, int]:
+    return {state: number for state, number in guard.ledger.counts().items() if number}
+
+
+class Order(BaseModel):
+    order: str
+
+
+class Paid(BaseModel):
+    text: str
+
+
+class Own(BaseTool[Order, Paid]):
+    """A tool that is no function."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(Order, Paid, "refund", "Pays.")
+        self.world = world
+
+    async def run(self, args: Order, cancellation_token: CancellationToken) -> Paid:
+        return Paid(text=self.world.commit_then_fail(args.order))
+
+
+class OwnStream(BaseStreamTool[Order, Paid, Paid]):
+    """A tool that tells of itself step by step."""
+
+    def __init__(self, world: World, fails: bool = True) -> None:
+        super().__init__(Order, Paid, "refund", "Pays.")
+        self.world = world
+        self.fails = fails
+
+    async def run(self, args: Order, cancellation_token: CancellationToken) -> Paid:
+        raise AssertionError
+
+    async def run_stream(self, args: Order, cancellation_token: CancellationToken) -> AsyncGenerator[Paid, None]:
+        yield Paid(text=self.world.commit(args.order))
+        if self.fails:
+            raise ConnectionError("502 Bad Gateway")
+
+
+@each_incident
+def test_bare(incident: Incident) -> None:
+    assert count(incident) == incident.bare
+
+
+@each_incident
+def test_observed(incident: Incident, guarded: Install, caplog: pytest.LogCaptureFixture) -> None:
+    guarded(mode="observe")
+    with caplog.at_level(logging.WARNING, "genai_processor"):
+        assert count(incident) == incident.bare
+    assert ("The guard only observes" in caplog.text) is (incident.bare != incident.enforced)
+
+
+@each_incident
+def test_enforced(incident: Incident, guarded: Install) -> None:
+    guarded()
+    assert count(incident) == incident.enforced
+
+
+@each_incident
+def test_enforced_on_a_ledger_in_a_file(incident: Incident, guarded: Install, tmp_path: Path) -> None:
+    if "process" not in incident.name:  # which has one already
+        guarded(f"sqlite:///{tmp_path}/ledger.db")
+        assert count(incident) == incident.enforced
+
+
+def test_the_model_is_told_and_the_other_calls_finish(guarded: Install) -> None:
+    guard, world = guarded(), World()
+    model = Scripted([refund("c1")], [refund("c2"), refund("c3", "o2")], "done")
+    run(world, agent(model, pays(world, once=True)))
+    [entry] = guard.ledger.pending().entries
+    assert model.heard == [
+        "502 Bad Gateway",
+        "refund was not run: an earlier attempt at the same action may have committed. Do not call it again with these "
+        f"arguments; report this instead. A person has to settle entry {entry.entry_id} first.",
+        "done: o2",
+    ]
+    assert world.effects == ["o1", "o2"]
+    assert states(guard) == {State.QUARANTINED: 1, State.COMPLETED: 1}
+    assert (entry.scope, entry.call_id, entry.reason) == ("conversation-1", "c1", "ConnectionError")
+
+
+def test_a_run_can_be_stopped_instead_when_the_other_calls_have_finished(guarded: Install) -> None:
+    guarded(on_refusal="raise")
+    world = World()
+    one = agent(Scripted([refund("c1")], [refund("c2"), refund("c3", "o2")], "done"), pays(world, once=True))
+    with pytest.raises(ToolSpanCommitmentError) as caught:
+        run(world, one)
+    assert (caught.value.tool, caught.value.call_id, caught.value.reason) == ("refund", "c2", "action_quarantined")
+    assert world.effects == ["o1", "o2"]
+
+
+def test_a_run_is_not_stopped_before_an_agent_that_is_a_tool_has_finished(guarded: Install) -> None:
+    guarded(on_refusal="raise")
+    world = World()
+    pay = pays(world)
+
+    async def refund_slowly(order: str) -> Any:
+        for _ in range(100):
+            await asyncio.sleep(0)  # whoever listens has all the time to stop
+        return await pay(order)
+
+    payer = AssistantAgent(
+        "payer",
+        Scripted([refund("m1", "o2")], [refund("m2", "o3")], "done"),
+        description="Pays.",
+        tools=[FunctionTool(refund_slowly, description="Pays.", name="refund")],
+        max_tool_iterations=5,
+    )
+    turns = [refund("c1")], [refund("c2"), ("d1", "payer", {"task": "refund the others"})], "done"
+    with pytest.raises(ToolSpanCommitmentError):
+        run(world, agent(Scripted(*turns), pays(world, once=True), AgentTool(payer)))
+    assert world.effects == ["o1", "o2", "o3"]
+
+
+def test_a_team_can_be_stopped(guarded: Install) -> None:
+    guarded(on_refusal="raise")
+    world = World()
+    team = RoundRobinGroupChat([agent(asked_again(), pays(world, once=True))], max_turns=1)
+    with world.scope("conversation-1"), pytest.raises(RuntimeError, match="refund was not run"):
+        asyncio.run(asyncio.wait_for(team.run(task="refund o1"), 20))
+
+
+@pytest.mark.parametrize("tool", [pays, pays_in_thread])
+def test_the_body_has_the_key_of_its_intent_which_a_released_attempt_keeps(tool: Any, guarded: Install) -> None:
+    guard, world = guarded(), World()
+    run(world, agent(Scripted([refund("c1")], "done"), tool(world, once=True)))
+    [entry] = guard.ledger.pending().entries
+    guard.ledger.settle(entry.entry_id, Resolution.NOT_COMMITTED, who="ann", note="no such key there", version=entry.version)
+    run(world, agent(Scripted([refund("c2")], "done"), tool(world)))
+    assert len(world.keys) == 2
+    assert world.keys[0] == world.keys[1] is not None
+
+
+def test_twins_have_keys_of_their_own_in_threads_too(guarded: Install) -> None:
+    guarded()
+    world = World()
+    run(world, agent(Scripted([refund("c1"), refund("c2")], "done"), pays_in_thread(world)))
+    assert len(set(world.keys)) == 2
+    assert None not in world.keys
+
+
+@pytest.mark.parametrize("kind", [Own, OwnStream])
+def test_tools_that_are_no_functions_are_guarded_too(kind: Any, guarded: Install) -> None:
+    guard, world = guarded(), World()
+    model = asked_again()
+    run(world, agent(model, kind(world)))
+    assert world.effects == ["o1"]
+    assert world.keys != [None]
+    assert model.heard[0] == "502 Bad Gateway"
+    assert model.heard[1].startswith("refund was not run: an earlier attempt at the same action may have committed.")
+    assert states(guard) == {State.QUARANTINED: 1}
+
+
+def test_a_streaming_tool_ends_well(guarded: Install) -> None:
+    guard, world = guarded(), World()
+    model = Scripted([refund("c1")], "done")
+    run(world, agent(model, OwnStream(world, fails=False)))
+    assert model.heard == ['{"text": "done: o1"}']
+    assert states(guard) == {State.COMPLETED: 1}
+
+
+def test_a_tool_that_did_nothing_may_be_called_again(guarded: Install) -> None:
+    guard, world = guarded(), World()
+
+    def refund(order: str) -> str:
+        if not world.keys:
+            world.keys.append(None)
+            not_executed()
+            raise ConnectionError("no connection")
+        return world.commit(order)
+
+    run(world, agent(asked_again(), refund))
+    assert world.effects == ["o1"]
+    assert states(guard) == {State.NOT_STARTED: 1, State.COMPLETED: 1}
+
+
+def test_arguments_that_do_not_fit_are_not_claimed(guarded: Install) -> None:
+    guard = guarded()
+
+    def refund(cents: int) -> str:
+        raise AssertionError
+
+    model = Scripted([("c1", "refund", {"cents": "many"})], "done")
+    run(World(), agent(model, refund))
+    assert "valid integer" in model.heard[0]
+    assert states(guard) == {}
+
+
+def test_a_handoff_is_no_action_and_may_be_repeated(guarded: Install) -> None:
+    guard = guarded()
+    script = [("c1", "transfer_to_ann", dict[str, Any]())]
+    one = AssistantAgent("refunder", Scripted(script, script, "done"), handoffs=[Handoff(target="ann")])
+    run(World(), one, one)
+    assert states(guard) == {}
+
+
+def test_what_died_with_its_run_is_handed_back_once_and_then_counts_as_delivered(guarded: Install) -> None:
+    guard, world = guarded(), World()
+    run(world, agent(Scripted([refund("c1")], ConnectionError("the model is down")), pays(world)))
+    assert states(guard) == {State.UNDELIVERED: 1}
+    again = Scripted([refund("c2")], "done")
+    run(world, agent(again, pays(world)))
+    assert again.heard == ["done: o1"]
+    assert world.effects == ["o1"]
+    assert states(guard) == {State.COMPLETED: 1}
+
+
+def test_what_a_task_returns_to_a_run_that_was_given_up_is_undelivered(guarded: Install) -> None:
+    guard, world = guarded(), World()
+    late(world)
+    assert world.effects == ["o1"]
+    assert states(guard) == {State.UNDELIVERED: 1}
+
+
+def test_without_a_conversation_the_application_is_told_so_once(guarded: Install, caplog: pytest.LogCaptureFixture) -> None:
+    guarded()
+    for call_id in ("c1", "c2"):
+        one = agent(Scripted([refund(call_id)], "done"), pays(World()))
+        asyncio.run(one.run(task="refund o1"))
+    assert caplog.text.count("The calls of AutoGen have no conversation") == 1
+
+
+def test_keys_do_not_outlive_their_calls(guarded: Install) -> None:
+    guarded()
+
+    async def story() -> None:
+        async for _ in agent(Scripted([refund("c1")], "done"), pays(World())).run_stream(task="refund o1"):
+            assert idempotency_key() is None
+
+    asyncio.run(story())
+
+
+def test_uninstalling_restores_the_framework(guarded: Install) -> None:
+    before = BaseTool.__dict__["run_json"], AssistantAgent.__dict__["_process_model_result"]
+    guarded()
+    assert BaseTool.__dict__["run_json"] is not before[0]
+    hooks.uninstall()
+    assert (BaseTool.__dict__["run_json"], AssistantAgent.__dict__["_process_model_result"]) == before
+
+
+def test_installing_twice_guards_once(guarded: Install) -> None:
+    guarded()
+    guard, world = guarded(), World()
+    run(world, agent(Scripted([refund("c1")], "done"), pays(world)))
+    assert guard.ledger.stats().entries == 1
+
+
+def test_a_version_that_it_does_not_know_is_left_alone(
+    guarded: Install, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def other(self: Any, something: Any) -> None: ...
+
+    before = BaseTool.__dict__["run_json"]
+    monkeypatch.setattr(FunctionTool, "run", other)
+    guarded()
+    assert BaseTool.__dict__["run_json"] is before
+    assert caplog.text.count("is not laid out as the guard knows it") == 1
+
+
+def test_it_stands_in_front_of_what_is_imported_after_it() -> None:
+    script = (
+        "from genai_processor.guard import hooks; from genai_processor.guard.guard import Guard; hooks.install(Guard())\n"
+        "import autogen_agentchat.agents\n"
+        "from genai_processor.guard.hooks.installing import _installed; print(len(_installed['AutoGen']))"
+    )
+    shown = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert shown.stdout.split() == ["4"]

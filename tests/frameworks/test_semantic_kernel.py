@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The guard in front of Semantic Kernel."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("semantic_kernel")
+
+from semantic_kernel import Kernel
+from semantic_kernel.contents import AuthorRole, ChatHistory, ChatMessageContent
+from semantic_kernel.exceptions import KernelInvokeException
+from semantic_kernel.filters import FilterTypes
+from semantic_kernel.functions.kernel_function_from_method import KernelFunctionFromMethod
+
+from benchmarks.incidents.kit import Incident, World, count
+from benchmarks.incidents.semantic_kernel import (
+    INCIDENTS,
+    REPOSITORY,
+    Scripted,
+    agent,
+    asked_again,
+    function_call,
+    kernel,
+    late,
+    pays,
+    pays_at_once,
+    refund,
+    run,
+)
+from genai_processor.errors import ToolSpanCommitmentError
+from genai_processor.guard import hooks
+from genai_processor.guard.context import idempotency_key, not_executed
+from genai_processor.guard.guard import Guard
+from genai_processor.guard.hooks.semantic_kernel import _turn
+from genai_processor.ledger import Resolution, State
+
+Install = Callable[..., Guard]
+each_incident = pytest.mark.parametrize("incident", INCIDENTS, ids=lambda incident: incident.name)
+
+
+def states(guard: Guard) -> dict[State, int]:
+    return {state: number for state, number in guard.ledger.counts().items() if number}
+
+
+@each_incident
+def test_bare(incident: Incident) -> None:
+    assert count(incident) == incident.bare
+
+
+@each_incident
+def test_observed(incident: Incident, guarded: Install, caplog: pytest.LogCaptureFixture) -> None:
+    guarded(mode="observe")
+    with caplog.at_level(logging.WARNING, "genai_processor"):
+        assert count(incident) == incident.bare
+    assert ("The guard only observes" in caplog.text) is (incident.bare != incident.enforced)
+
+
+@each_incident
+def test_enforced(incident: Incident, guarded: Install) -> None:
+    guarded()
+    assert count(incident) == incident.enforced
+
+
+@each_incident
+def test_enforced_on_a_ledger_in_a_file(incident: Incident, guarded: Install, tmp_path: Path) -> None:
+    if "process" not in incident.name:  # which has one already
+        guarded(f"sqlite:///{tmp_path}/ledger.db")
+        assert count(incident) == incident.enforced
+
+
+def test_the_model_is_told_and_the_other_calls_finish(guarded: Install) -> None:
+    guard, world = guarded(), World()
+    model = Scripted([refund("c1")], [refund("c2"), refund("c3", "o2")], "done")
+    run(world, agent(model, pays(world, once=True)))
+    [entry] = guard.ledger.pending().entries
+    assert sorted(model.heard) == [
+        "An error occurred while invoking the function shop-refund: 502 Bad Gateway",
+        "done: o2",
+        "shop-refund was not run: an earlier attempt at the same action may have committed. Do not call it again with these "
+        f"arguments; report this instead. A person has to settle entry {entry.entry_id} first.",
+    ]
+    assert world.effects == ["o1", "o2"]
+    assert states(guard) == {State.QUARANTINED: 1, State.COMPLETED: 1}
+    assert (entry.scope, entry.call_id, entry.reason) == ("conversation-1", "c1", "ConnectionError")
+
+
+@pytest.mark.parametrize("tool", [pays, pays_at_once])
+def test_a_run_can_be_stopped_instead(tool: Any, guarded: Install) -> None:
+    guarded(on_refusal="raise")
+    world = World()
+    with pytest.raises(ToolSpanCommitmentError) as caught:
+        run(world, agent(asked_again(), tool(world, once=True)))
+    assert (caught.value.tool, caught.value.call_id, caught.value.reason) == ("shop-refund", "c2", "action_quarantined")
+    assert world.effects == ["o1"]
+
+
+def test_a_function_that_the_application_calls_is_refused_with_an_exception(guarded: Install) -> None:
+    guarded(on_refusal="raise")
+    world = World()
+    own = kernel(pays(world, once=True))
+
+    async def call() -> Any:
+        return await own.invoke(plugin_name="shop", function_name="refund", order="o1")
+
+    with world.scope("conversation-1"):
+        with pytest.raises(KernelInvokeException) as failed:
+            asyncio.run(call())
+        with pytest.raises(KernelInvokeException) as refused:
+            asyncio.run(call())
+    assert isinstance(failed.value.__cause__, ConnectionError)
+    assert isinstance(refused.value.__cause__, ToolSpanCommitmentError)
+    assert world.effects == ["o1"]
+
+
+@pytest.mark.parametrize("tool", [pays, pays_at_once])
+def test_the_body_has_the_key_of_its_intent_which_a_released_attempt_keeps(tool: Any, guarded: Install) -> None:
+    guard, world = guarded(), World()
+    run(world, agent(Scripted([refund("c1")], "done"), tool(world, once=True)))
+    [entry] = guard.ledger.pending().entries
+    guard.ledger.settle(entry.entry_id, Resolution.NOT_COMMITTED, who="ann", note="no such key there", version=entry.version)
+    run(world, agent(Scripted([refund("c2")], "done"), tool(world)))
+    assert len(world.keys) == 2
+    assert world.keys[0] == world.keys[1] is not None
+
+
+def test_a_tool_that_did_nothing_may_be_called_again(guarded: Install) -> None:
+    guard, world = guarded(), World()
+
+    def refund(order: str) -> str:
+        if not world.keys:
+            world.keys.append(None)
+            not_executed()
+            raise ConnectionError("no connection")
+        return world.commit(order)
+
+    run(world, agent(asked_again(), refund))
+    assert world.effects == ["o1"]
+    assert states(guard) == {State.NOT_STARTED: 1, State.COMPLETED: 1}
+
+
+def test_arguments_that_do_not_fit_were_never_started(guarded: Install) -> None:
+    guard = guarded()
+
+    def refund(cents: int) -> str:
+        raise AssertionError
+
+    model = Scripted([("c1", "refund", {"cents": "many"})], "done")
+    run(World(), agent(model, refund))
+    assert "cents is expected to be parsed" in model.heard[0]
+    assert states(guard) == {State.NOT_STARTED: 1}
+
+
+def test_a_function_that_a_tool_calls_is_a_call_of_its_own(guarded: Install) -> None:
+    guard, world, keys = guarded(), World(), list[str | None]()
+    inner = kernel(pays(world))
+
+    async def refund_all(order: str) -> str:
+        keys.append(idempotency_key())
+        return str(await inner.invoke(plugin_name="shop", function_name="refund", order=order))
+
+    run(world, agent(Scripted([("c1", "refund_all", {"order": "o1"})], "done"), refund_all))
+    assert world.effects == ["o1"]
+    assert states(guard) == {State.COMPLETED: 2}
+    assert world.keys != keys
+
+
+def test_a_tool_may_call_itself_as_often_as_it_wants(guarded: Install) -> None:
+    guarded()
+    world = World()
+
+    async def refund(order: str) -> str:
+        if order != "both":
+            return world.commit(order)
+        return "".join([str(await own.invoke(plugin_name="shop", function_name="refund", order="o1")) for _ in range(2)])
+
+    own = kernel(refund)
+    model = Scripted([("call_Vq3ZkPw8sT", "refund", {"order": "both"})], "done")
+    run(world, agent(model, refund))
+    assert world.effects == ["o1", "o1"]
+
+
+def test_a_filter_that_tries_again_after_success_gets_the_result_again(guarded: Install) -> None:
+    guard, world = guarded(), World()
+
+    async def twice(context: Any, next: Callable[[Any], Awaitable[None]]) -> None:
+        await next(context)
+        context.result = None
+        await next(context)
+
+    model = Scripted([refund("c1")], "done")
+    one = agent(model, pays(world))
+    one.kernel.add_filter(FilterTypes.FUNCTION_INVOCATION, twice)
+    run(world, one)
+    assert world.effects == ["o1"]
+    assert model.heard == ["done: o1"]
+    assert states(guard) == {State.COMPLETED: 1}
+
+
+def test_what_died_with_its_run_is_handed_back_once_and_then_counts_as_delivered(guarded: Install) -> None:
+    guard, world = guarded(), World()
+    run(world, agent(Scripted([refund("c1")], ConnectionError("the model is down")), pays(world)))
+    assert states(guard) == {State.UNDELIVERED: 1}
+    again = Scripted([refund("c2")], "done")
+    run(world, agent(again, pays(world)))
+    assert again.heard == ["done: o1"]
+    assert world.effects == ["o1"]
+    assert states(guard) == {State.COMPLETED: 1}
+
+
+def test_what_was_cancelled_in_a_thread_is_quarantined(guarded: Install) -> None:
+    guard, world = guarded(), World()
+    late(world)
+    assert world.effects == ["o1"]
+    assert states(guard) == {State.QUARANTINED: 1}
+
+
+def test_a_turn_is_the_same_in_a_chat_history_that_was_stored() -> None:
+    history = ChatHistory()
+    calls = [function_call(*refund("call_Vq3ZkPw8sT"))]
+    history.add_message(ChatMessageContent(role=AuthorRole.ASSISTANT, items=calls, metadata={"id": "chatcmpl-B7"}))
+    restored = ChatHistory.restore_chat_history(history.serialize()).messages[0]
+    assert _turn(restored, restored.items) == _turn(history.messages[0], calls)
+
+
+def test_messages_whose_calls_are_only_counted_are_turns_of_their_own() -> None:
+    one, other = (ChatMessageContent(role=AuthorRole.ASSISTANT, items=[function_call(*refund("call_0"))]) for _ in range(2))
+    assert _turn(one, one.items) == _turn(one, one.items) != _turn(other, other.items)
+
+
+def test_uninstalling_restores_the_framework(guarded: Install) -> None:
+    before = KernelFunctionFromMethod.__dict__["_invoke_internal"], Kernel.__dict__["invoke_function_call"]
+    guarded()
+    assert KernelFunctionFromMethod.__dict__["_invoke_internal"] is not before[0]
+    hooks.uninstall()
+    assert (KernelFunctionFromMethod.__dict__["_invoke_internal"], Kernel.__dict__["invoke_function_call"]) == before
+
+
+def test_installing_twice_guards_once(guarded: Install) -> None:
+    guarded()
+    guard, world = guarded(), World()
+    run(world, agent(Scripted([refund("c1")], "done"), pays(world)))
+    assert guard.ledger.stats().entries == 1
+
+
+def test_a_version_that_it_does_not_know_is_left_alone(
+    guarded: Install, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def other(self: Any, something: Any) -> None: ...
+
+    before = Kernel.__dict__["invoke_function_call"]
+    monkeypatch.setattr(KernelFunctionFromMethod, "_invoke_internal", other)
+    guarded()
+    assert Kernel.__dict__["invoke_function_call"] is before
+    assert caplog.text.count("is not laid out as the guard knows it") == 1
+
+
+def test_it_stands_in_front_of_what_is_imported_after_it() -> None:
+    script = (
+        "from genai_processor.guard import hooks; from genai_processor.guard.guard import Guard; hooks.install(Guard())\n"
+        "import semantic_kernel, semantic_kernel.connectors.ai.chat_completion_client_base\n"
+        "from genai_processor.guard.hooks.installing import _installed; print(len(_installed['Semantic Kernel']))"
+    )
+    shown = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert shown.stdout.split() == ["5"]
