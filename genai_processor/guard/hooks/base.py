@@ -24,12 +24,14 @@ class Target:
         name: Its name there, as in `ToolManager._raw_execute`.
         parameters: Parameters that the wrapper relies on. If one is missing, the whole hook leaves the framework alone.
         wrapper: Called in its place.
+        here_only: It is replaced in that module, and not in others of the framework that have imported it, too.
     """
 
     module: str
     name: str
     parameters: tuple[str, ...]
     wrapper: Wrapper
+    here_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 HOOKS: Final = {
     "agents": ("genai_processor.guard.hooks.openai_agents",),
     "mcp": ("genai_processor.guard.hooks.mcp",),
+    "langchain_core": ("genai_processor.guard.hooks.langchain_core",),
+    "langgraph.pregel": ("genai_processor.guard.hooks.langgraph",),
     "pydantic_ai": ("genai_processor.guard.hooks.pydantic_ai",),
 }
 """Top-level package of a framework -> the modules whose `HOOK` stands in front of it."""
@@ -81,11 +83,11 @@ def _prepare(modules: tuple[str, ...], _: Any) -> None:
             _log.exception("The guard's hook %s could not be set up; calls there are not guarded", module)
 
 
-def _install_if_complete(hook: Hook, _: Any) -> None:
+def _install_if_complete(hook: Hook, module: Any) -> None:
     with _lock:
         if not _guards or hook.framework in _installed:
             return
-        if not all(_is_imported(target.module) for target in hook.targets):
+        if not all(target.module == module.__name__ or _is_imported(target.module) for target in hook.targets):
             return
         _installed[hook.framework] = []
         try:
@@ -149,7 +151,7 @@ def _wrap(hook: Hook, target: Target, owner: Any, name: str, original: Any) -> N
     wrapper = wrapt.FunctionWrapper(original, partial(_call, target))
     setattr(wrapper, _MARK, True)
     wrapped = _installed.setdefault(hook.framework, [])
-    for place in _places(owner, name, original):
+    for place in [owner] if target.here_only else _places(owner, name, original):
         setattr(place, name, wrapper)
         wrapped.append((place, name, original, wrapper))
 
