@@ -162,7 +162,7 @@ async def _with_messages(wrapped: Callable[..., Any], instance: Any, args: _Argu
 
 def _messages(node: Any, args: _Arguments, kwargs: dict[str, Any]) -> Any:
     """The messages from which a `ToolNode` took its calls: from 1.0 on it has them at hand; else the graph has."""
-    key: str = getattr(node, "_messages_key", None) or getattr(node, "messages_key", "messages")
+    key: Any = getattr(node, "_messages_key", None) or getattr(node, "messages_key", "messages")
     state = getattr(argument("tool_runtime", 2, args, kwargs), "state", None)
     if isinstance(state, list):
         return state
