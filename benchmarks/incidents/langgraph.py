@@ -61,9 +61,7 @@ def response(turn: Any) -> AIMessage:
     return AIMessage("", tool_calls=[{"name": tool, "args": given, "id": call_id} for tool, given, call_id in turn])
 
 
-def graph(
-    turns: Sequence[Turn], *tools: BaseTool, handle: bool = False, retry: Any = None, checkpointer: Any = None
-) -> Any:
+def graph(turns: Sequence[Turn], *tools: BaseTool, handle: bool = False, retry: Any = None, checkpointer: Any = None) -> Any:
     """A graph of one's own: a model, and a `ToolNode`."""
     model = Scripted(turns=list(turns))
     made = StateGraph(MessagesState)
@@ -158,7 +156,9 @@ def error_message(world: World) -> None:
 
     def pay(order: str) -> ToolMessage:
         world.commit(order)
-        return ToolMessage("502 Bad Gateway", tool_call_id="toolu_a1" if len(world.effects) == 1 else "toolu_b2", status="error")
+        return ToolMessage(
+            "502 Bad Gateway", tool_call_id="toolu_a1" if len(world.effects) == 1 else "toolu_b2", status="error"
+        )
 
     agent(AGAIN, tool(pay)).invoke(GO, THREAD)
 
@@ -354,6 +354,25 @@ def approval_beside_a_paid_one(world: World) -> None:
     made.invoke(Command(resume=True), THREAD)
 
 
+def approval_in_sub_agent(world: World) -> None:
+    """A tool that is an agent: it pays, then asks a person, and goes on from there."""
+
+    def ask_first(order: str) -> str:
+        if order == "o1":
+            interrupt(f"refund {order}?")
+        return world.commit(order)
+
+    inner = agent([[refund("o9", "toolu_i1")], [refund("o1", "toolu_i2")]], tool(ask_first))
+
+    def delegate(request: str) -> str:
+        return str(inner.invoke({"messages": [("user", request)]})["messages"][-1].content)
+
+    outer = [[("delegate", {"request": "refund o9 and o1"}, "toolu_a1")]]
+    made = agent(outer, tool(delegate, "delegate"), checkpointer=InMemorySaver())
+    made.invoke(GO, THREAD)
+    made.invoke(Command(resume=True), THREAD)
+
+
 def approval_by_middleware(world: World) -> None:
     """The agent's own middleware asks a person first."""
     asks = HumanInTheLoopMiddleware(interrupt_on={"refund": True})
@@ -406,6 +425,7 @@ INCIDENTS: tuple[Incident, ...] = (
     Incident("model fails after the tool, resumed, same action later", model_fails_between, 2, 2),
     Incident("approval, then resumed", lambda world: approval(world, graph), 1, 1),
     Incident("approval, then resumed, agent", lambda world: approval(world, agent), 1, 1),
+    Incident("approval in a sub-agent, then resumed", approval_in_sub_agent, 2, 2),
     Incident("approval beside a paid call, then resumed", approval_beside_a_paid_one, 3, 2),
     Incident("bad arguments", bad_arguments, 0, 0),
     *(() if ToolRetryMiddleware is None else _OF_LANGCHAIN_1),

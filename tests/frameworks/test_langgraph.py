@@ -5,22 +5,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import operator
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import pytest
-from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool, InjectedToolCallId, ToolException
 from langchain_core.tools import base as tools_base
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode
+from langgraph.graph.message import add_messages
+from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.pregel import Pregel
 from langgraph.types import Command, RetryPolicy, interrupt
-from typing_extensions import Annotated
 
 from benchmarks.incidents.kit import Incident, World, count
 from benchmarks.incidents.langgraph import (
@@ -251,7 +253,7 @@ def test_what_died_with_its_run_is_handed_back_once_and_then_counts_as_delivered
     with pytest.raises(ConnectionError):
         again(1, False)
     assert guard.ledger.counts()[State.UNDELIVERED] == 1
-    assert [message.content for message in told(again(2, False))][0] == "done: o9"
+    assert told(again(2, False))[0].content == "done: o9"
     assert guard.ledger.counts()[State.UNDELIVERED] == 0
     assert world.effects == ["o9", "oX"]
 
@@ -303,9 +305,52 @@ def test_who_stops_listening_to_a_stream_kills_no_run(guarded: Install) -> None:
 
 
 def test_a_thread_that_ends_after_its_run_has_died_delivers_to_nobody(guarded: Install) -> None:
-    guard = guarded()
-    assert count(next(one for one in INCIDENTS if one.name == "thread commits before the run is begun again")) == 1
-    assert guard.ledger.counts()[State.UNDELIVERED] + guard.ledger.counts()[State.COMPLETED] == 1
+    guard, go, world = guarded(), threading.Event(), World()
+
+    def pay(order: str) -> str:
+        go.wait(10)
+        return world.commit(order)
+
+    async def story() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(agent(AGAIN, tool(pay)).ainvoke(GO, THREAD), 0.3)
+        go.set()
+
+    asyncio.run(story())
+    assert world.effects == ["o1"]
+    assert guard.ledger.counts()[State.UNDELIVERED] == 1
+
+
+def test_a_tool_that_had_another_one_pay_before_it_asked_is_not_begun_again(guarded: Install) -> None:
+    guard, world = guarded(), World()
+
+    def pay_and_ask(order: str) -> str:
+        paying(world).invoke({"order": order})
+        interrupt("and now?")
+        return "done"
+
+    made = agent(AGAIN[:1], tool(pay_and_ask), checkpointer=InMemorySaver())
+    made.invoke(GO, THREAD)
+    [entry] = guard.ledger.by_call("thread-1", "toolu_a1")
+    assert (entry.state, entry.reason) == (State.QUARANTINED, "effect_before_pause")
+    made.invoke(Command(resume=True), THREAD)
+    assert world.effects == ["o1"]
+
+
+def test_nor_is_one_that_had_another_agent_pay_beside_the_one_that_asks(guarded: Install) -> None:
+    guard, world = guarded(), World()
+
+    def ask(order: str) -> str:
+        return str(interrupt("sure?"))
+
+    def delegate(order: str) -> str:
+        agent(AGAIN[:1], paying(world)).invoke(GO)
+        return str(agent(AGAIN[1:], tool(ask, "refund")).invoke(GO))
+
+    made = agent([[("delegate", {"order": "o1"}, "toolu_d1")]], tool(delegate, "delegate"), checkpointer=InMemorySaver())
+    made.invoke(GO, THREAD)
+    [entry] = guard.ledger.by_call("thread-1", "toolu_d1")
+    assert (entry.state, entry.reason) == (State.QUARANTINED, "effect_before_pause")
 
 
 # -- in the body ---------------------------------------------------------------------------------------------------------
@@ -395,6 +440,43 @@ def test_a_tool_called_in_a_node_of_ones_own_knows_its_turn(guarded: Install) ->
     assert [entry.turn for entry in entries] == [state["messages"][1].id] * 2
 
 
+def test_messages_under_another_name_tell_the_turn_too(guarded: Install) -> None:
+    class Chat(TypedDict):
+        chat: Annotated[list[Any], add_messages]
+
+    guard, world = guarded(), World()
+    made = StateGraph(Chat)
+    made.add_node("model", lambda state: {"chat": [response([refund("o1", "toolu_a1"), refund("o1", "toolu_b2")])]})
+    made.add_node("tools", ToolNode([paying(world)], messages_key="chat"))
+    made.add_edge(START, "model")
+    made.add_edge("model", "tools")
+    state = made.compile().invoke({"chat": [("user", "go")]}, THREAD)
+    entries = [*guard.ledger.by_call("thread-1", "toolu_a1"), *guard.ledger.by_call("thread-1", "toolu_b2")]
+    assert [entry.turn for entry in entries] == [state["chat"][1].id] * 2
+    assert world.effects == ["o1", "o1"]
+
+
+def test_messages_without_ids_have_the_step_for_their_turn(guarded: Install) -> None:
+    class Added(TypedDict):
+        messages: Annotated[list[Any], operator.add]
+
+    guard, world = guarded(), World()
+    turns = [[refund("o1", "toolu_a1"), refund("o1", "toolu_b2")], [refund("o1", "toolu_c3")]]
+    made = StateGraph(Added)
+    made.add_node("model", lambda state: {"messages": [response(turns.pop(0) if turns else "done")]})
+    made.add_node("tools", ToolNode([paying(world)]))
+    made.add_edge(START, "model")
+    made.add_conditional_edges("model", tools_condition)
+    made.add_edge("tools", "model")
+    made.compile().invoke({"messages": []}, THREAD)
+    first, second, later = (
+        guard.ledger.by_call("thread-1", call_id)[0].turn for call_id in ("toolu_a1", "toolu_b2", "toolu_c3")
+    )
+    assert first is not None
+    assert first == second != later
+    assert world.effects == ["o1"] * 3
+
+
 # -- another process -----------------------------------------------------------------------------------------------------
 
 _ANOTHER_PROCESS = """
@@ -419,7 +501,8 @@ def pay(order):
     return f"done: {order}"
 
 with SqliteSaver.from_conn_string(f"{folder}/graph.db") as saver:
-    made = graph([[refund("o9", "toolu_9a"), refund("o1", "toolu_a1")]] if given == "go" else [], tool(pay), checkpointer=saver)
+    turns = [[refund("o9", "toolu_9a"), refund("o1", "toolu_a1")]] if given == "go" else []
+    made = graph(turns, tool(pay), checkpointer=saver)
     try:
         state = made.invoke({"go": GO, "none": None, "yes": Command(resume=True)}[given], THREAD)
     except ConnectionError:

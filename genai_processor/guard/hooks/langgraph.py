@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Generator
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
+from genai_processor.guard import bindings
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks.base import Hook, Target, argument, is_replayed
 from genai_processor.guard.hooks.langchain_core import pauses, tool_node_messages
@@ -23,27 +24,57 @@ _Arguments = tuple[Any, ...]
 
 
 class _GraphRun(Run):
-    """A run of a graph.
+    """A run of a graph, which may be a step of a tool's body.
 
     Attributes:
         thread: Its thread, or None.
+        keeps: Its thread may keep what it has done: no part of another graph, which has no thread of its own.
         saved: Ids of the calls whose results are in that thread.
     """
 
     def __init__(self, scope: str | None, hint: str | None, thread: str | None) -> None:
         super().__init__(scope, hint)
         self.thread = thread
+        self.keeps = False
         self.saved: frozenset[str] = frozenset()
+        self._within = within = bindings.current()
+        self._accountable = within is not None and not within.outside
+        if within is not None:
+            others = _within.setdefault(id(within), [])
+            others.append(self)
+            if len(others) > 1:
+                for one in tuple(others):
+                    one._accountable = False
 
     def died(self) -> tuple[Entry, ...]:
         return tuple(one for one in super().died() if one.scope != self.thread or one.call_id not in self.saved)
 
+    def paused(self) -> None:
+        """Note that it waits for somebody. The body around it is begun again then, but this goes on from where it was."""
+        if self._within is not None and self._accountable:
+            self._within.outside = False
+
+    def over(self) -> None:
+        """Note that it has ended, in whatever way."""
+        if self._within is not None:
+            others = _within[id(self._within)]
+            others.remove(self)
+            if not others:
+                del _within[id(self._within)]
+
+
+_within: Final[dict[int, list[_GraphRun]]] = {}
+"""Id of a call whose body has begun runs -> those that go on."""
+
 
 def _new_run(config: Any) -> _GraphRun:
     outer = current_run()
-    thread = import_module("langchain_core.runnables.config").ensure_config(config).get("configurable", {}).get("thread_id")
+    configurable = import_module("langchain_core.runnables.config").ensure_config(config).get("configurable", {})
+    thread = configurable.get("thread_id")
     hint = None if thread is None else str(thread)
-    return _GraphRun(None if outer is None else outer.scope, hint or (None if outer is None else outer.hint), hint)
+    run = _GraphRun(None if outer is None else outer.scope, hint or (None if outer is None else outer.hint), hint)
+    run.keeps = thread is not None and "__pregel_task_id" not in configurable
+    return run
 
 
 def _stream(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: _Arguments, kwargs: dict[str, Any]) -> Any:
@@ -67,13 +98,18 @@ def _steps(guard: Guard, graph: Any, config: Any, stream: Generator[Any, Any, An
     except GeneratorExit:  # whoever loses interest may have seen the answer
         stream.close()
         raise
-    except BaseException as error:
-        stream.close()
-        if not isinstance(error, pauses()):
-            if run.thread is not None and not _is_nested(config):
-                run.saved = _saved(graph, run.thread)
+    except pauses():
+        run.paused()
+        raise
+    except BaseException:
+        try:
+            stream.close()
+            run.saved = _saved(graph, run)
+        finally:
             guard.died(run)
         raise
+    finally:
+        run.over()
     guard.delivered(run.delivered())
 
 
@@ -98,34 +134,39 @@ async def _asteps(guard: Guard, graph: Any, config: Any, stream: AsyncGenerator[
     except GeneratorExit:
         await stream.aclose()
         raise
-    except BaseException as error:
-        if not isinstance(error, pauses()):
-            if run.thread is not None and not _is_nested(config):
-                run.saved = await _asaved(graph, run.thread)
+    except pauses():
+        run.paused()
+        raise
+    except BaseException:
+        try:
+            await stream.aclose()
+            run.saved = await _asaved(graph, run)
+        finally:  # even if it is cancelled once more
             await tell(guard.threads, partial(guard.died, run))
         raise
+    finally:
+        run.over()
     await tell(guard.threads, partial(guard.delivered, run.delivered()))
 
 
 # -- what a thread has kept ----------------------------------------------------------------------------------------------
 
 
-def _is_nested(config: Any) -> bool:
-    """Whether this graph is a part of another, which keeps its state in a place of its own."""
-    return "__pregel_task_id" in ((config or {}).get("configurable") or {})
-
-
-def _saved(graph: Any, thread: str) -> frozenset[str]:
+def _saved(graph: Any, run: _GraphRun) -> frozenset[str]:
+    if not run.keeps:
+        return frozenset()
     try:
-        return _answered(graph.get_state({"configurable": {"thread_id": thread}}))
+        return _answered(graph.get_state({"configurable": {"thread_id": run.thread}}))
     except Exception:  # noqa: BLE001 - nothing keeps it, or it cannot be asked: then it counts as lost
         return frozenset()
 
 
-async def _asaved(graph: Any, thread: str) -> frozenset[str]:
+async def _asaved(graph: Any, run: _GraphRun) -> frozenset[str]:
+    if not run.keeps:
+        return frozenset()
     try:
-        return _answered(await graph.aget_state({"configurable": {"thread_id": thread}}))
-    except Exception:  # noqa: BLE001 - as above; a cancellation, which is none, leaves it at that, too
+        return _answered(await graph.aget_state({"configurable": {"thread_id": run.thread}}))
+    except Exception:  # noqa: BLE001 - as above
         return frozenset()
 
 
