@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import operator
 import subprocess
@@ -440,6 +441,38 @@ def test_a_tool_called_in_a_node_of_ones_own_knows_its_turn(guarded: Install) ->
     assert [entry.turn for entry in entries] == [state["messages"][1].id] * 2
 
 
+def test_not_even_if_both_agents_are_at_work_at_once(guarded: Install) -> None:
+    guard, world = guarded(), World()
+    paid = asyncio.Event()
+
+    async def pay(order: str) -> str:
+        world.commit(order)
+        paid.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    async def ask(order: str) -> str:
+        await paid.wait()
+        return str(interrupt("sure?"))
+
+    async def delegate(order: str) -> str:
+        pays, asks = agent([[refund("o9", "toolu_i1")]], tool(pay)), agent(AGAIN[:1], tool(ask, "refund"))
+        await asyncio.gather(asks.ainvoke(GO), pays.ainvoke(GO))
+        return "done"
+
+    calls = [("delegate", {"order": "o1"}, "toolu_d1")]
+    run_async(agent([calls], tool(delegate, "delegate"), checkpointer=InMemorySaver()))
+    [entry] = guard.ledger.by_call("thread-1", "toolu_d1")
+    assert (entry.state, entry.reason) == (State.QUARANTINED, "effect_before_pause")
+
+
+def test_a_refused_coroutine_is_not_left_behind(guarded: Install, recwarn: pytest.WarningsRecorder) -> None:
+    guarded()
+    run_async(graph(AGAIN, losing(World(), sync=False), handle=True))
+    gc.collect()
+    assert not [one for one in recwarn if "never awaited" in str(one.message)]
+
+
 def test_messages_under_another_name_tell_the_turn_too(guarded: Install) -> None:
     class Chat(TypedDict):
         chat: Annotated[list[Any], add_messages]
@@ -530,7 +563,7 @@ def test_a_run_that_died_goes_on_in_another_process_and_pays_nothing_twice(tmp_p
     pytest.importorskip("langgraph.checkpoint.sqlite")
     assert in_another_process(tmp_path, "death", "go").stderr.endswith("died\n")
     after = in_another_process(tmp_path, "death", "none")
-    assert (tmp_path / "effects").read_text().split() == ["o9", "o1"], after.stderr
+    assert sorted((tmp_path / "effects").read_text().split()) == ["o1", "o9"], after.stderr
     assert "this very call was made before, and may have committed" in after.stdout
 
 
@@ -538,7 +571,7 @@ def test_an_approval_in_another_process_runs_the_call_once(tmp_path: Path) -> No
     pytest.importorskip("langgraph.checkpoint.sqlite")
     in_another_process(tmp_path, "approval", "go")
     after = in_another_process(tmp_path, "approval", "yes")
-    assert (tmp_path / "effects").read_text().split() == ["o9", "o1"], after.stderr
+    assert sorted((tmp_path / "effects").read_text().split()) == ["o1", "o9"], after.stderr
     assert "success done: o1" in after.stdout
 
 
@@ -612,6 +645,36 @@ assert type(Pregel.__dict__["stream"]).__name__ == "FunctionWrapper"
 from langgraph.prebuilt import ToolNode
 assert type(ToolNode.__dict__["_run_one"]).__name__ == "FunctionWrapper"
 """
+
+
+_NO_GRAPH = """
+import sys
+from langchain_core.tools import StructuredTool
+from genai_processor.errors import ToolSpanCommitmentError
+from genai_processor.guard import hooks
+from genai_processor.guard.guard import Guard
+hooks.install(Guard(on_refusal="raise"))
+
+def pay(order: str) -> str:
+    raise ConnectionError
+
+one = StructuredTool.from_function(pay, description="Pay back.")
+for call_id, expected in (("toolu_a1", ConnectionError), ("toolu_b2", ToolSpanCommitmentError)):
+    try:
+        one.invoke({"name": "pay", "args": {"order": "o1"}, "id": call_id, "type": "tool_call"})
+    except expected as error:
+        assert type(error) is expected, type(error)
+    else:
+        raise AssertionError(expected)
+assert "langgraph" not in sys.modules
+"""
+
+
+def test_langchain_alone_is_guarded() -> None:
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-W", "ignore", "-c", _NO_GRAPH]
+    done = subprocess.run(command, cwd=root, env={"PYTHONPATH": str(root)}, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_is_imported_after_the_guard_is_guarded() -> None:
