@@ -10,11 +10,14 @@ import operator
 from typing import Annotated, Any, TypedDict
 
 import pytest
+
+pytest.importorskip("langgraph")
+
 from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool, InjectedToolCallId, ToolException
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import add_messages
-from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.prebuilt import InjectedState, ToolNode, tools_condition
 from langgraph.types import Command, RetryPolicy
 from langgraph_helpers import Install, run, sync_and_async, told
 
@@ -35,6 +38,7 @@ from benchmarks.incidents.langgraph import (
     tool,
 )
 from genai_processor.errors import ToolSpanCommitmentError
+from genai_processor.guard.actions import action_digest
 from genai_processor.guard.context import idempotency_key, not_executed
 from genai_processor.ledger import Resolution, State
 
@@ -190,13 +194,21 @@ def test_the_scope_of_the_application_goes_before_the_thread(guarded: Install) -
 def test_injected_arguments_do_not_make_another_action(guarded: Install) -> None:
     guard, world = guarded(), World()
 
-    def pay(order: str, call_id: Annotated[str, InjectedToolCallId]) -> str:
+    def pay(order: str, call_id: Annotated[str, InjectedToolCallId], state: Annotated[dict[str, Any], InjectedState]) -> str:
+        assert state["messages"]
         return world.commit_then_fail(order)
 
     graph(AGAIN, tool(pay), handle=True).invoke(GO, THREAD)
     [entry] = guard.ledger.pending().entries
-    assert entry.digest is not None
+    assert entry.digest == action_digest({"order": "o1"})
     assert world.effects == ["o1"]
+
+
+def test_without_a_graph_the_thread_of_the_configuration_is_the_scope(guarded: Install) -> None:
+    guard = guarded()
+    paying(World()).invoke(response(AGAIN[0]).tool_calls[0], THREAD)
+    [entry] = guard.ledger.by_call("thread-1", "toolu_a1")
+    assert entry.turn is None
 
 
 def test_bad_arguments_leave_nothing_to_settle(guarded: Install) -> None:
