@@ -25,12 +25,14 @@ class Target:
             versions differ.
         parameters: Parameters that the wrapper relies on. If one is missing, the whole hook leaves the framework alone.
         wrapper: Called in its place.
+        here_only: It is replaced in that module, and not in others of the framework that have imported it, too.
     """
 
     module: str
     name: str
     parameters: tuple[str, ...]
     wrapper: Wrapper
+    here_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

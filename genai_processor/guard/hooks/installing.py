@@ -25,6 +25,8 @@ HOOKS: Final = {
     "agno": ("genai_processor.guard.hooks.agno",),
     "autogen_agentchat": ("genai_processor.guard.hooks.autogen",),
     "mcp": ("genai_processor.guard.hooks.mcp",),
+    "langchain_core": ("genai_processor.guard.hooks.langchain_core",),
+    "langgraph.pregel": ("genai_processor.guard.hooks.langgraph",),
     "pydantic_ai": ("genai_processor.guard.hooks.pydantic_ai",),
     "semantic_kernel": ("genai_processor.guard.hooks.semantic_kernel",),
 }
@@ -156,7 +158,7 @@ def _wrap(hook: Hook, target: Target, owner: Any, name: str, original: Any) -> N
     wrapper = wrapt.FunctionWrapper(original, partial(_call, target))
     setattr(wrapper, _MARK, True)
     wrapped = _installed.setdefault(hook.framework, [])
-    for place in _places(owner, name, original):
+    for place in [owner] if target.here_only else _places(owner, name, original):
         setattr(place, name, wrapper)
         wrapped.append((place, name, original, wrapper))
 

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LangChain: every tool that is a `BaseTool`, whoever calls it.
+
+What is known of a call stands in `BaseTool.run` and `arun`; it is claimed where these let the body run, which is after
+validation, inside the tool's span, and before anything turns an exception into a message. The model response that proposed a
+call is found in the state of the graph, if LangGraph runs it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import Context, ContextVar
+from functools import cache, partial
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+from genai_processor.errors import ToolSpanCommitmentError
+from genai_processor.guard import bindings
+from genai_processor.guard.calls import Call
+from genai_processor.guard.guard import Guard
+from genai_processor.guard.hooks.base import Hook, Target, argument, is_replayed, same_calls
+from genai_processor.guard.refused import Refused
+from genai_processor.guard.running import Manners, arun, run
+
+tool_node_messages: Final[ContextVar[Any]] = ContextVar("genai_processor_tool_node_messages", default=None)
+"""The messages that a `ToolNode` was given, while one of its calls is made."""
+
+_Arguments = tuple[Any, ...]
+_BASE: Final = "langchain_core.tools.base"
+
+
+class _Held:
+    """A call, on its way from `run` to its body."""
+
+    __slots__ = ("asynchronous", "call", "manners", "taken")
+
+    def __init__(self, call: Call, manners: Manners, *, asynchronous: bool) -> None:
+        self.call = call
+        self.manners = manners
+        self.asynchronous = asynchronous
+        self.taken = False
+
+
+_held: Final[ContextVar[_Held | None]] = ContextVar("genai_processor_langchain_call", default=None)
+
+
+# -- what is known of a call ---------------------------------------------------------------------------------------------
+
+
+def _run(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: _Arguments, kwargs: dict[str, Any]) -> Any:
+    if is_replayed():
+        return wrapped(*args, **kwargs)
+    token = _held.set(_hold(instance, args, kwargs, asynchronous=False))
+    try:
+        return wrapped(*args, **kwargs)
+    finally:
+        _held.reset(token)
+
+
+def _arun(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: _Arguments, kwargs: dict[str, Any]) -> Any:
+    if is_replayed():
+        return wrapped(*args, **kwargs)
+    return _held_arun(wrapped, instance, args, kwargs)
+
+
+async def _held_arun(wrapped: Callable[..., Any], instance: Any, args: _Arguments, kwargs: dict[str, Any]) -> Any:
+    token = _held.set(_hold(instance, args, kwargs, asynchronous=True))
+    try:
+        return await wrapped(*args, **kwargs)
+    finally:
+        _held.reset(token)
+
+
+def _hold(tool: Any, args: _Arguments, kwargs: dict[str, Any], *, asynchronous: bool) -> _Held:
+    config = import_module("langchain_core.runnables.config").ensure_config(kwargs.get("config"))
+    call_id = kwargs.get("tool_call_id")
+    thread = config.get("configurable", {}).get("thread_id")
+    proposal = _proposal(config, call_id)
+    call = Call(
+        tool.name,
+        call_id,
+        _given(tool, argument("tool_input", 0, args, kwargs)),
+        None if thread is None else str(thread),
+        proposal.turn,
+        proposal.proposed,
+        framework="LangChain",
+    )
+    return _Held(call, _manners(tool, call_id), asynchronous=asynchronous)
+
+
+def _given(tool: Any, tool_input: Any) -> Any:
+    """The arguments that the model gave, without what a framework injects."""
+    if not isinstance(tool_input, Mapping):
+        return tool_input
+    filtered = getattr(tool, "_filter_injected_args", None)  # from 1.0 on
+    if filtered is not None:
+        return filtered(dict(tool_input))
+    injected = set() if isinstance(tool.args_schema, dict) else _injected(tool)
+    return {name: value for name, value in tool_input.items() if name not in injected}
+
+
+def _injected(tool: Any) -> set[str]:
+    base = import_module(_BASE)
+    annotations = base.get_all_basemodel_annotations(tool.get_input_schema())
+    return {name for name, kind in annotations.items() if base._is_injected_arg_type(kind)}
+
+
+class _Proposal(NamedTuple):
+    turn: str | None
+    proposed: int
+
+
+_UNKNOWN: Final = _Proposal(None, 1)
+
+
+def _proposal(config: Mapping[str, Any], call_id: str | None) -> _Proposal:
+    """Find the model response that proposed a call."""
+    if call_id is None:
+        return _UNKNOWN
+    configurable = config.get("configurable", {})
+    for message in reversed(_messages(configurable)):
+        calls = getattr(message, "tool_calls", None) or ()
+        own = next((call for call in calls if call["id"] == call_id), None)
+        if own is not None:
+            # A graph gives its messages ids. One that does not: of the state from which this step of it began.
+            steps = tuple((configurable.get("checkpoint_map") or {}).values())
+            turn = message.id or (steps[-1] if steps else None)
+            return _Proposal(turn, same_calls(_named(own), map(_named, calls)))
+    return _UNKNOWN
+
+
+def _messages(configurable: Mapping[str, Any]) -> list[Any]:
+    messages = tool_node_messages.get()
+    read = configurable.get("__pregel_read")
+    if messages is None and read is not None:
+        try:
+            messages = read("messages")
+        except Exception:  # noqa: BLE001 - a graph with another state
+            return []
+    return list(messages) if isinstance(messages, Iterable) else []
+
+
+def _named(call: Mapping[str, Any]) -> tuple[str, Any]:
+    return call["name"], call["args"]
+
+
+# -- where the body runs -------------------------------------------------------------------------------------------------
+
+
+def _context(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: _Arguments, kwargs: dict[str, Any]) -> Any:
+    """Of a synchronous tool: `BaseTool.run` calls the body by `run` of the context that it asks for here."""
+    held = _held.get()
+    if held is None or held.taken or held.asynchronous:
+        return wrapped(*args, **kwargs)
+    held.taken = True
+    return _guarded(guard, held, wrapped(*args, **kwargs))
+
+
+@contextmanager
+def _guarded(guard: Guard, held: _Held, manager: AbstractContextManager[Context]) -> Generator[Any, None, None]:
+    with manager as context:
+        yield _GuardedContext(guard, held, context)
+
+
+class _GuardedContext:
+    """A context in which nothing runs but what the guard lets run."""
+
+    def __init__(self, guard: Guard, held: _Held, context: Context) -> None:
+        self._guard = guard
+        self._held = held
+        self._context = context
+
+    def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        def body() -> Any:
+            self._context.run(bindings.enter, bindings.current())
+            return self._context.run(function, *args, **kwargs)
+
+        return run(self._guard, self._held.call, body, self._held.manners)
+
+
+def _coroutine(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: _Arguments, kwargs: dict[str, Any]) -> Any:
+    """Of an asynchronous tool: `BaseTool.arun` awaits the body's coroutine here."""
+    held = _held.get()
+    if held is None or held.taken or not held.asynchronous:
+        return wrapped(*args, **kwargs)
+    held.taken = True
+    return _guarded_coroutine(guard, held, wrapped, args, kwargs)
+
+
+async def _guarded_coroutine(
+    guard: Guard, held: _Held, wrapped: Callable[..., Any], args: _Arguments, kwargs: dict[str, Any]
+) -> Any:
+    coroutine: Coroutine[Any, Any, Any] = argument("coro", 0, args, kwargs)
+    context: Context = argument("context", 1, args, kwargs)
+    begun = False
+
+    async def body() -> Any:
+        nonlocal begun
+        begun = True
+        context.run(bindings.enter, bindings.current())
+        return await wrapped(*args, **kwargs)
+
+    try:
+        return await arun(guard, held.call, body, held.manners)
+    finally:
+        if not begun:
+            coroutine.close()
+
+
+# -- how it wants to be answered -----------------------------------------------------------------------------------------
+
+
+def _manners(tool: Any, call_id: str | None) -> Manners:
+    return Manners(
+        refuse=_stop if call_id is None else partial(_refuse, tool, call_id),
+        stop=_stop,
+        failure=_failure,
+        hand_back=partial(_hand_back, call_id),
+        paused=pauses(),
+        by_the_body=True,
+    )
+
+
+def _refuse(tool: Any, call_id: str, refused: Refused) -> Any:
+    """An error message, where the body's result would be. Nobody but a model reads these: no id, no model."""
+    message = _tool_message()(refused.text, tool_call_id=call_id, name=tool.name, status="error")
+    return (message, None) if tool.response_format == "content_and_artifact" else message
+
+
+def _stop(refused: Refused) -> Any:
+    error = refused.error()
+    kind = _bubbling()
+    if kind is None:
+        raise error from refused.cause
+    raise kind(
+        str(error),
+        tool=error.tool,
+        call_id=error.call_id,
+        reason=error.reason,
+        entry_id=error.entry_id,
+        recorded=error.recorded,
+    ) from refused.cause
+
+
+def _bubbling() -> Any:
+    """Our error, as one that LangGraph neither swallows nor retries."""
+    errors = sys.modules.get("langgraph.errors")
+    return None if errors is None else _bubbling_kind(errors.GraphBubbleUp)
+
+
+@cache
+def _bubbling_kind(bubbling: Any) -> Any:
+    return type("ToolSpanCommitmentError", (ToolSpanCommitmentError, bubbling), {"__module__": __name__})
+
+
+def pauses() -> tuple[type[BaseException], ...]:
+    """Return the exceptions by which LangGraph ends what waits for somebody."""
+    errors = sys.modules.get("langgraph.errors")
+    kinds = (getattr(errors, name, None) for name in ("GraphInterrupt", "GraphDrained"))
+    return tuple(kind for kind in kinds if kind is not None)
+
+
+def _failure(value: Any) -> str | None:
+    """A body that returns an error message has failed."""
+    content = value[0] if isinstance(value, tuple) and value else value
+    return "error_message" if _is_tool_message(content) and content.status == "error" else None
+
+
+def _is_tool_message(value: Any) -> bool:
+    return isinstance(value, _tool_message())
+
+
+def _tool_message() -> Any:
+    return import_module("langchain_core.messages").ToolMessage
+
+
+def _hand_back(call_id: str | None, value: Any) -> Any:
+    """What the body returned; where that is a message to the model, it answers this call, and is a new one."""
+    if call_id is None:
+        return value
+    if _is_tool_message(value):
+        return value.model_copy(update={"tool_call_id": call_id, "id": None})
+    if isinstance(value, tuple) and len(value) == 2 and _is_tool_message(value[0]):
+        return _hand_back(call_id, value[0]), value[1]
+    update = getattr(value, "update", None)  # of a Command of LangGraph
+    if type(value).__name__ == "Command" and isinstance(update, dict):
+        changed = {key: _answering(call_id, item) for key, item in update.items()}
+        return type(value)(graph=value.graph, update=changed, resume=value.resume, goto=value.goto)
+    return value
+
+
+def _answering(call_id: str, item: Any) -> Any:
+    if not isinstance(item, list) or sum(map(_is_tool_message, item)) != 1:
+        return item
+    return [_hand_back(call_id, one) if _is_tool_message(one) else one for one in item]
+
+
+HOOK = Hook(
+    "LangChain",
+    (
+        Target(_BASE, "BaseTool.run", ("tool_input", "config", "tool_call_id"), _run),
+        Target(_BASE, "BaseTool.arun", ("tool_input", "config", "tool_call_id"), _arun),
+        Target(_BASE, "set_config_context", ("config",), _context, here_only=True),
+        Target(_BASE, "coro_with_context", ("coro", "context"), _coroutine, here_only=True),
+    ),
+)
