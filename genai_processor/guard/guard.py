@@ -410,15 +410,14 @@ class Guard:
         entry = attempt.entry
         if entry is None:
             return
-        if outcome is Outcome.RETURNED:
-            if value is not NOT_KEPT:
-                try:
-                    self.results.save(entry.entry_id, value)
-                except Exception as error:  # noqa: BLE001 - the user's store
-                    self._notes.fault("A result could not be kept in the user's store", error)
-            if attempt.run is not None:
-                attempt.run.returned(entry)
+        if outcome is Outcome.RETURNED and value is not NOT_KEPT:
+            try:
+                self.results.save(entry.entry_id, value)
+            except Exception as error:  # noqa: BLE001 - the user's store
+                self._notes.fault("A result could not be kept in the user's store", error)
         self._write(lambda ledger: ledger.finish(entry, outcome, reason=reason), entry)
+        if outcome is Outcome.RETURNED and attempt.run is not None and not attempt.run.returned(entry):
+            self._write(partial(_undeliver, entry=entry), entry)
         if self._leases is not None:
             self._leases.let_go(entry)
 

@@ -29,6 +29,7 @@ class Run:
         self._turn: str | None = None
         self._returned: dict[str, Entry] = {}
         self._handed_back: dict[str, Entry] = {}
+        self._dead = False
 
     def turn_began(self, turn: str | None) -> tuple[Entry, ...]:
         """Note the turn of a call that is being claimed; a new one shows that what the last one returned was delivered.
@@ -48,10 +49,16 @@ class Run:
         self._handed_back.clear()
         return done
 
-    def returned(self, entry: Entry) -> None:
-        """Note that a call of the current turn has ended well."""
-        if entry.turn is not None and entry.turn == self._turn:
-            self._returned[entry.entry_id] = entry
+    def returned(self, entry: Entry) -> bool:
+        """Note that a call has ended well.
+
+        Returns:
+            Whether a model may see the result yet: not if it is one of the current turn, and the run has died meanwhile.
+        """
+        if entry.turn is None or entry.turn != self._turn:
+            return True
+        self._returned[entry.entry_id] = entry
+        return not self._dead
 
     def handed_back(self, entry: Entry) -> None:
         """Note that a recorded result was the answer to a call of the current turn."""
@@ -59,6 +66,7 @@ class Run:
 
     def died(self) -> tuple[Entry, ...]:
         """Note that the run has ended before a model saw the latest results; returns the entries of these."""
+        self._dead = True  # before looking: a call may be ending in another thread
         lost = tuple(self._returned.values())
         self._returned.clear()
         self._handed_back.clear()

@@ -21,6 +21,7 @@ from genai_processor.guard.modes import GuardMode
 _log = logging.getLogger(__name__)
 
 HOOKS: Final = {
+    "google.adk": ("genai_processor.guard.hooks.google_adk",),
     "pydantic_ai": ("genai_processor.guard.hooks.pydantic_ai",),
 }
 """Top-level package of a framework -> the modules whose `HOOK` stands in front of it."""
@@ -79,11 +80,11 @@ def _prepare(modules: tuple[str, ...], _: Any) -> None:
             _log.exception("The guard's hook %s could not be set up; calls there are not guarded", module)
 
 
-def _install_if_complete(hook: Hook, _: Any) -> None:
+def _install_if_complete(hook: Hook, module: Any) -> None:
     with _lock:
         if not _guards or hook.framework in _installed:
             return
-        if not all(_is_imported(target.module) for target in hook.targets):
+        if not all(target.module == module.__name__ or _is_imported(target.module) for target in hook.targets):
             return
         _installed[hook.framework] = []
         try:
