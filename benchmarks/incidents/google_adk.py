@@ -289,7 +289,7 @@ def _goes_on(step: str, folder: Path) -> None:
 
 
 def killed(world: World) -> None:
-    in_two_processes(world, "benchmarks.incidents.google_adk")
+    in_two_processes(world, "benchmarks.incidents.google_adk", "killed")
 
 
 INCIDENTS: tuple[Incident, ...] = (
@@ -321,4 +321,4 @@ INCIDENTS: tuple[Incident, ...] = (
 )
 
 if __name__ == "__main__":
-    main(_goes_on)
+    main({"killed": _goes_on})

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarks.incidents.kit import World
@@ -16,15 +16,21 @@ _SECONDS = 120
 _DIED = 9
 
 
-def in_two_processes(world: World, module: str) -> None:
-    """Run a module's `main` twice, in the same folder: first to be killed, then to go on. Collects their effects."""
+def in_two_processes(world: World, module: str, story: str) -> None:
+    """Run a story twice, in the same folder: first to be killed, then to go on. Collects the effects.
+
+    Args:
+        world: Where they are collected.
+        module: Calls `main` with its stories.
+        story: Name of the story.
+    """
     from genai_processor.guard.hooks import active
 
     guard = active()
     with tempfile.TemporaryDirectory() as folder:
         for step in ("first", "then"):
             told = subprocess.run(
-                [sys.executable, "-m", module, step, folder, "off" if guard is None else guard.mode.value],
+                [sys.executable, "-m", module, story, step, folder, "off" if guard is None else guard.mode.value],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -49,12 +55,12 @@ def die() -> None:
     os._exit(_DIED)
 
 
-def main(tell: Callable[[str, Path], None]) -> None:
-    """What a module with such a story runs: with a guard over a ledger in that folder."""
+def main(stories: Mapping[str, Callable[[str, Path], None]]) -> None:
+    """What a module with such stories runs: with a guard over a ledger in that folder."""
     from genai_processor.guard.guard import Guard
     from genai_processor.guard.hooks import install
 
-    step, folder, mode = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+    story, step, folder, mode = sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4]
     if mode != "off":
         install(Guard(f"sqlite:///{folder / 'ledger.db'}", mode=mode))
-    tell(step, folder)
+    stories[story](step, folder)

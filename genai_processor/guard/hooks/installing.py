@@ -21,8 +21,10 @@ from genai_processor.guard.modes import GuardMode
 _log = logging.getLogger(__name__)
 
 HOOKS: Final = {
+    "agent_framework": ("genai_processor.guard.hooks.agent_framework",),
     "google.adk": ("genai_processor.guard.hooks.google_adk",),
     "pydantic_ai": ("genai_processor.guard.hooks.pydantic_ai",),
+    "strands": ("genai_processor.guard.hooks.strands",),
 }
 """Top-level package of a framework -> the modules whose `HOOK` stands in front of it."""
 
