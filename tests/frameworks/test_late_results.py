@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +19,7 @@ from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks import installing
 from genai_processor.guard.hooks.base import Hook, Target
 from genai_processor.guard.runs import Run
+from genai_processor.guard.threads import Threads, tell
 from genai_processor.ledger import State
 
 
@@ -29,6 +32,39 @@ def test_a_result_that_comes_after_the_run_has_died_is_undelivered(turn: str | N
     guard.died(run)
     attempt.returned("done")
     assert {one: number for one, number in guard.ledger.counts().items() if number} == {state: 1}
+
+
+def test_a_cancelled_call_has_told_its_ledger_before_the_cancellation_goes_on() -> None:
+    """So that whoever begins the run again finds how its calls have ended."""
+    begun, go_on, told = threading.Event(), threading.Event(), list[str]()
+
+    def slowly() -> None:
+        begun.set()
+        go_on.wait(30)
+        told.append("told")
+
+    async def story() -> None:
+        telling = asyncio.create_task(tell(Threads(), slowly))
+        await asyncio.to_thread(begun.wait, 30)
+        for _ in range(2):
+            telling.cancel()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        assert not telling.done()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await telling
+        assert told == ["told"]
+
+    asyncio.run(story())
+
+
+def test_what_a_told_ledger_raises_is_raised() -> None:
+    def fail() -> None:
+        raise OSError("no room")
+
+    with pytest.raises(OSError, match="no room"):
+        asyncio.run(tell(Threads(), fail))
 
 
 def test_targets_in_modules_that_are_imported_later_are_wrapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

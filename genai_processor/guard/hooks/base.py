@@ -21,7 +21,8 @@ class Target:
 
     Attributes:
         module: Its module.
-        name: Its name there, as in `ToolManager._raw_execute`.
+        name: Its name there, as in `ToolManager._raw_execute`. Of several, split by `|`, the first that is there is meant:
+            versions differ.
         parameters: Parameters that the wrapper relies on. If one is missing, the whole hook leaves the framework alone.
         wrapper: Called in its place.
     """

@@ -181,13 +181,20 @@ def _run(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[A
 
 def _where() -> tuple[str, str]:
     """Where tools are called from, in the version that is installed; finds out without importing it."""
-    path = getattr(sys.modules.get("google.adk"), "__path__", None)
-    for name in ("flows", "llm_flows", "tools", "_caller"):
+    root = getattr(sys.modules.get("google.adk"), "__path__", None)
+    for module in (".flows.llm_flows.tools._caller", ".flows.llm_flows._tool_caller"):
+        if root is None or _exists(module, root):
+            return f"google.adk{module}", "_call_tool_async"
+    return "google.adk.flows.llm_flows.functions", "__call_tool_async"
+
+
+def _exists(module: str, path: Any) -> bool:
+    for name in module.split(".")[1:]:
         spec = None if path is None else PathFinder.find_spec(name, list(path))
         if spec is None:
-            return "google.adk.flows.llm_flows.functions", "__call_tool_async"
-        path = spec.submodule_search_locations or path
-    return "google.adk.flows.llm_flows.tools._caller", "_call_tool_async"
+            return False
+        path = spec.submodule_search_locations
+    return True
 
 
 HOOK = Hook(

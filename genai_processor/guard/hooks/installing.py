@@ -128,11 +128,15 @@ def _is_imported(module: str) -> bool:
 
 def _find(target: Target) -> tuple[Any, str, Any]:
     where = f"{target.module}:{target.name}"
-    try:
-        owner, name, _ = wrapt.resolve_path(target.module, target.name)
-        original = inspect.getattr_static(owner, name)
-    except (ImportError, AttributeError):
-        raise _Unknown(f"there is no {where}") from None
+    for one in target.name.split("|"):
+        try:
+            owner, name, _ = wrapt.resolve_path(target.module, one)
+            original = inspect.getattr_static(owner, name)
+            break
+        except (ImportError, AttributeError):
+            continue
+    else:
+        raise _Unknown(f"there is no {where}")
     function = original.__func__ if isinstance(original, (staticmethod, classmethod)) else original
     try:
         parameters = inspect.signature(function).parameters

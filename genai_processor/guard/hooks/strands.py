@@ -13,6 +13,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextvars import ContextVar, Token
 from functools import partial
 from typing import Any, Final
+from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 from genai_processor.guard.attempt import Attempt
 from genai_processor.guard.calls import Call
@@ -36,6 +38,10 @@ _STEERING: Final = (
 """Where tools are made which steer the run and change nothing outside of it."""
 
 
+_conversations: Final[WeakKeyDictionary[Any, str]] = WeakKeyDictionary()
+"""Agents of versions that give them no id."""
+
+
 class _Stop:
     """Whether a run is to be stopped, and those around it."""
 
@@ -55,9 +61,16 @@ _stop: Final[ContextVar[_Stop | None]] = ContextVar("genai_processor_strands_sto
 
 def _run_tool(
     guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> AsyncIterator[Any]:
-    context = argument("ctx", 0, args, kwargs)
-    stream: AsyncGenerator[Any, None] = wrapped(*args, **kwargs)
+) -> Any:
+    if wrapped.__name__ == "_run_tool":
+        return _stream(guard, wrapped(*args, **kwargs), argument("ctx", 0, args, kwargs))
+    terminal = wrapped(*args, **kwargs)  # until 1.60 it runs the tool itself, unless it has its result already
+    if argument("preset_result", 1, args, kwargs) is not None:
+        return terminal
+    return lambda context: _stream(guard, terminal(context), context)
+
+
+def _stream(guard: Guard, stream: AsyncGenerator[Any, None], context: Any) -> AsyncIterator[Any]:
     if context.tool is None or is_replayed():  # an unknown tool is answered with an error
         return stream
     use = context.tool_use
@@ -169,8 +182,13 @@ def _turn(context: Any) -> tuple[str | None, int]:
 
 def _scope(agent: Any) -> str | None:
     """The session that is kept, else this agent, which has one conversation."""
-    kept = getattr(getattr(agent, "_session_manager", None), "session_id", None)
-    return kept or getattr(agent, "session_id", None)
+    known = getattr(getattr(agent, "_session_manager", None), "session_id", None) or getattr(agent, "session_id", None)
+    if known:
+        return str(known)
+    try:
+        return _conversations.setdefault(agent, f"agent-{uuid4().hex}")
+    except TypeError:  # an agent that can be no key
+        return None
 
 
 def _steers(tool: Any) -> bool:
@@ -230,7 +248,7 @@ def _holds_results(event: Any) -> bool:
 HOOK = Hook(
     "strands-agents",
     (
-        Target("strands.tools.executors._executor", "_run_tool", ("ctx",), _run_tool),
+        Target("strands.tools.executors._executor", "_run_tool|_make_execute_tool_terminal", ("extra_kwargs",), _run_tool),
         Target("strands.tools.decorator", "FunctionToolMetadata.validate_input", ("input_data",), _validated),
         Target("strands.agent.agent", "Agent.stream_async", ("prompt",), _run),
     ),
