@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make bench`: everything, one table after the other. About ten minutes on two cores; `--quick` for a first look."""
+"""`make bench`: everything, one table after the other. About fifteen minutes on two cores; `--quick` for less."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def main() -> None:
         ("Import", ["benchmarks.imports"]),
         ("The ledger in memory", ["benchmarks.ledger"]),
         ("A ledger in a SQLite file", ["benchmarks.sqlite"]),
+        ("The queue", ["benchmarks.queue", *(["--entries", "50000"] if quick else [])]),
         ("Scan", ["benchmarks.scan", *(["--size", "30"] if quick else ["--memory"])]),
     ]
     for title, command in runs:

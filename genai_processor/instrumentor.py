@@ -26,6 +26,7 @@ from genai_processor.assembly import make_stamper, policy_of
 from genai_processor.attach import Beside, Front, attach
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks import install, uninstall
+from genai_processor.guard.langchain_errors import LangChainErrors
 from genai_processor.guard.modes import GuardMode
 from genai_processor.guarding import StamperNotes, make_guard
 from genai_processor.settings import Settings
@@ -116,6 +117,7 @@ class _Coverage:
         # Providers come and go, and take with them what stands in front of them.
         self._attached: weakref.WeakSet[Front | Beside] = weakref.WeakSet()
         self._hook: _InitHook | None = None
+        self._errors = LangChainErrors()
 
     def watch(self) -> None:
         """Cover every provider that is made from now on."""
@@ -135,6 +137,7 @@ class _Coverage:
 
     def leave(self) -> None:
         """Leave every provider, and the class, as they were."""
+        self._errors.leave()
         if self._hook is not None:
             self._hook.leave()
         for attached in list(self._attached):

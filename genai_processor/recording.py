@@ -11,6 +11,7 @@ import atexit
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Final, NamedTuple, Protocol
@@ -30,16 +31,26 @@ MAX_WAITING: Final = 2048
 
 _MAX_URGENT: Final = 8 * MAX_WAITING  # of whatever did not end well
 _EXIT_SECONDS: Final = 5.0
+_TELL_SECONDS: Final = 1.0
+"""Whoever wants to know an entry is told without it, rather than be kept waiting by a ledger for much longer."""
 _SHORTEST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 5.0
 _MOST_LOST: Final = 10_000
+
+Then = Callable[[str | None], None]
+"""Is told the id of an entry; None where it did not come to be known. Raises nothing."""
 
 
 class Recorder(Protocol):
     """Takes sightings to a ledger. No method raises."""
 
-    def record(self, sighting: Sighting) -> str | None:
+    def record(self, sighting: Sighting, then: Then | None = None) -> str | None:
         """Record, now or soon.
+
+        Args:
+            sighting: What to record.
+            then: Called once, with the entry's id as soon as it is known: before this returns, or later from another
+                thread. With None if that fails, or takes too long.
 
         Returns:
             Id of the entry, if it is known at once.
@@ -73,13 +84,16 @@ class DirectRecorder:
         self._record_return = _recording_returns(ledger)
         self._faults = faults
 
-    def record(self, sighting: Sighting) -> str | None:
+    def record(self, sighting: Sighting, then: Then | None = None) -> str | None:
         """Record now; None if that failed, which is counted."""
+        entry_id = None
         try:
-            return self._record(sighting)
+            entry_id = self._record(sighting)
         except Exception as error:  # noqa: BLE001 - whatever a ledger raises, the span goes on
             self._faults.count(Fault.LEDGER, "A verdict could not be recorded in the ledger", error)
-            return None
+        if then is not None:
+            then(entry_id)
+        return entry_id
 
     def record_return(self, returned: Returned) -> None:
         """As `record`."""
@@ -112,6 +126,27 @@ def _recording_returns(ledger: Ledger) -> Callable[[Returned], object]:
     return lambda returned: ledger.record(returned.sighting())
 
 
+class _Waiter:
+    """Somebody who wants to know an entry, and is told once."""
+
+    __slots__ = ("_then", "since")
+
+    def __init__(self, then: Then) -> None:
+        self.since = time.monotonic()
+        self._then = [then]
+
+    @property
+    def told(self) -> bool:
+        return not self._then
+
+    def tell(self, entry_id: str | None) -> None:
+        try:
+            then = self._then.pop()  # atomic: two threads may be about to
+        except IndexError:
+            return
+        then(entry_id)
+
+
 class BackgroundRecorder:
     """Tells a ledger from a thread of its own, in order."""
 
@@ -127,20 +162,30 @@ class BackgroundRecorder:
         # A queue in C, whose `put` the garbage collector may call in the middle of another one. What waits in a parent
         # is the parent's to record.
         self._waiting: SimpleQueue[_Item] = SimpleQueue()
+        self._waiters: deque[_Waiter] = deque()  # in about the order of the queue
         self._to_start = [self._new_thread()]
 
     def _new_thread(self) -> threading.Thread:
         return threading.Thread(target=self._work, name="GenAIProcessorRecorder", daemon=True)
 
-    def record(self, sighting: Sighting) -> str | None:
+    def record(self, sighting: Sighting, then: Then | None = None) -> str | None:
         """Record soon. What is too much is counted and dropped: the ledger will then know less, never wrong."""
         waiting = self._waiting.qsize()
         good = sighting.state == State.COMPLETED  # of which there are many, and which wait for nobody
         if waiting >= (MAX_WAITING if good else _MAX_URGENT):
             self._give_up(sighting.scope, sighting.tool, harmless=good)
+            if then is not None:
+                then(None)
             return None
-        self._waiting.put(sighting)
-        self._start()
+        waiter = None if then is None else _Waiter(then)
+        if waiter is not None:
+            if self._is_late(waiter.since):
+                waiter.tell(None)
+            else:
+                self._waiters.append(waiter)
+        self._waiting.put((sighting, waiter))
+        if not self._start():
+            self._tell_waiters(time.monotonic())
         return None
 
     def later(self, change: Callable[[Ledger], object], scope: str, tool: str) -> None:
@@ -179,11 +224,29 @@ class BackgroundRecorder:
         done = threading.Event()
         self._waiting.put(done)
         recorded = done.wait(timeout)
+        if not recorded:
+            self._tell_waiters(time.monotonic())
         return not self._has_lost() and recorded
 
     def _has_lost(self) -> bool:
         lost, self._lost = self._lost, False
         return lost
+
+    def _is_late(self, now: float) -> bool:
+        """Whether somebody has been waiting for too long."""
+        try:
+            return now - self._waiters[0].since > _TELL_SECONDS
+        except IndexError:
+            return False
+
+    def _tell_waiters(self, since: float) -> None:
+        """Tell those who have waited since then, or longer, that their entries are not known; forget who was told."""
+        waiters = self._waiters
+        try:
+            while waiters[0].told or waiters[0].since <= since:
+                waiters.popleft().tell(None)
+        except IndexError:  # nobody is left, or another thread was faster
+            return
 
     def _start(self) -> bool:
         """Start the thread unless that is done. Returns whether there is one; if not, the next call tries again."""
@@ -209,23 +272,35 @@ class BackgroundRecorder:
             item = waiting.get()
             if isinstance(item, threading.Event):
                 item.set()
-            else:
+                continue
+            if isinstance(item, _Change):
                 self._tell(item)
+            else:
+                sighting, waiter = item
+                entry_id = self._tell(sighting)
+                if waiter is not None:
+                    waiter.tell(entry_id)
+            self._tell_waiters(time.monotonic() - _TELL_SECONDS)
 
-    def _tell(self, item: Sighting | _Change) -> None:
-        """Tell the ledger, and wait for it if it is not there. What it does not take while it is there is lost."""
+    def _tell(self, item: Sighting | _Change) -> str | None:
+        """Tell the ledger, and wait for it if it is not there. What it does not take while it is there is lost.
+
+        Returns:
+            Id of the entry of a sighting, if it has one.
+        """
         pause = _SHORTEST_PAUSE
         while True:
             try:
                 if isinstance(item, _Change):
                     item.change(self._ledger)
-                else:
-                    self._ledger.record(item)
-                return
+                    return None
+                entry = self._ledger.record(item)
+                return None if entry is None else entry.entry_id
             except UnknownEntryError:
-                return
+                return None
             except LedgerUnavailableError as error:
                 self._faults.count(Fault.LEDGER, "The ledger cannot be told of a call; it is told when it is back", error)
+                self._tell_waiters(time.monotonic())  # nobody knows when that will be
                 if self._is_there() and pause > _LONGEST_PAUSE:  # the fault is this item's
                     break
             except Exception as error:  # noqa: BLE001
@@ -236,6 +311,7 @@ class BackgroundRecorder:
         self._lost = True
         if not (isinstance(item, Sighting) and item.state == State.COMPLETED):
             self.lost.add(item.scope, item.tool)
+        return None
 
     def _is_there(self) -> bool:
         try:
@@ -251,7 +327,7 @@ class _Change(NamedTuple):
     tool: str
 
 
-_Item = Sighting | _Change | threading.Event
+_Item = tuple[Sighting, _Waiter | None] | _Change | threading.Event
 
 
 class Lost:

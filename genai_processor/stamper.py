@@ -7,14 +7,16 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from time import time_ns
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from opentelemetry.context import get_current
 from opentelemetry.trace import SpanContext, TraceFlags
 
 from genai_processor import attributes as names
 from genai_processor.guard.bindings import BOUND, Bound
 from genai_processor.ledger.memory import MemoryLedger
-from genai_processor.recording import Recorder, recorder_for
+from genai_processor.recording import Recorder, Then, recorder_for
 from genai_processor.retry.came_back import CameBack
 from genai_processor.retry.judgement import judgement_of
 from genai_processor.retry.verdict import Effect, Reason
@@ -161,13 +163,16 @@ class Stamper:
             return self._tell_of_success(span, judgement)
         self._count(judgement)
         entry_id = None
+        then = None
+        if self._events is not None and (verdict.quarantined or judgement.late):
+            then = self._event(self._events, judgement, span)
         if verdict.effect is not Effect.READ_ONLY:  # such a call stands in nobody's way, and nobody has to settle it
-            entry_id = self.recorder.record(sighting_of(judgement, self._entry_of(judgement)))
+            entry_id = self.recorder.record(sighting_of(judgement, self._entry_of(judgement)), then)
             self._remember(judgement, entry_id)
+        elif then is not None:
+            then(None)
         context = span._context
         flags = context[3] if context is not None else 0  # a span context is a tuple, and its properties are slow
-        if self._events is not None and (verdict.quarantined or judgement.late):
-            self._emit(self._events, judgement, entry_id, span)
         if judgement.late or not flags & 1:
             return span
         return self._tagged(span, self._with_action(tags_of(judgement, entry_id), judgement))
@@ -193,10 +198,14 @@ class Stamper:
         self._count(found)
         if found.verdict.quarantined:
             bound.span_failed = True
+            then = None if self._events is None else self._event(self._events, found, span)
+            if then is not None and entry_id is not None:
+                then(entry_id)
+                then = None
             if bound.ran and found.verdict.effect is not _READ_ONLY:
-                self.recorder.record(sighting_of(found, entry_id))
-            if self._events is not None:
-                self._emit(self._events, found, entry_id, span)
+                self.recorder.record(sighting_of(found, entry_id), then)
+            elif then is not None:
+                then(None)
         tags = {
             **tags_of(found, entry_id),
             names.GENAI_GUARD_MODE: bound.mode,
@@ -256,7 +265,8 @@ class Stamper:
         if judgement.rebilled_tokens:
             self.totals.add(names.METRIC_REBILLED_TOKENS, (), judgement.rebilled_tokens)
 
-    def _emit(self, events: Events, judgement: Judgement, entry_id: str | None, span: ReadableSpan) -> None:
+    def _event(self, events: Events, judgement: Judgement, span: ReadableSpan) -> Then:
+        """Prepare the log event of a judgement, for whoever knows the entry, on whatever thread. Keeps no span alive."""
         verdict = judgement.verdict
         labels: dict[str, Any] = {
             names.GENAI_RETRY_VERDICT: verdict.verdict._value_,
@@ -265,12 +275,19 @@ class Stamper:
         }
         if verdict.tool is not None:
             labels[names.GEN_AI_TOOL_NAME] = clean(verdict.tool)
-        if entry_id is not None:
-            labels[names.GENAI_RETRY_ENTRY_ID] = entry_id
-        try:
-            events.quarantined(_span_of(judgement, span), labels, None if judgement.late else span._end_time)
-        except Exception as error:  # noqa: BLE001
-            self.faults.count(Fault.EVENT, "A log event could not be emitted", error)
+        about = _span_of(judgement, span)
+        at_ns = None if judgement.late else span._end_time
+        around, now_ns = get_current(), time_ns()
+
+        def emit(entry_id: str | None) -> None:
+            if entry_id is not None:
+                labels[names.GENAI_RETRY_ENTRY_ID] = entry_id
+            try:
+                events.quarantined(about, labels, now_ns if at_ns is None else at_ns, around)
+            except Exception as error:  # noqa: BLE001
+                self.faults.count(Fault.EVENT, "A log event could not be emitted", error)
+
+        return emit
 
 
 def _span_of(judgement: Judgement, span: ReadableSpan) -> SpanContext:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
@@ -19,6 +18,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from opentelemetry import _logs, metrics, trace
+from opentelemetry.context import Context, attach, detach
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from genai_processor import attributes as names
@@ -262,23 +262,28 @@ class Events:
         """Get a logger, from the global provider by default, which may also be set later."""
         self._logger = _logs.get_logger(SCOPE, package_version(), logger_provider)
 
-    def quarantined(self, span: trace.SpanContext, labels: dict[str, Any], at_ns: int | None) -> None:
+    def quarantined(
+        self, span: trace.SpanContext, labels: dict[str, Any], at_ns: int, around: Context | None = None
+    ) -> None:
         """Say that a tool call may have committed.
 
         Args:
             span: The span that shows the call, to which the event belongs; without ids if it has none.
             labels: The event's attributes.
-            at_ns: When it happened, in nanoseconds since the epoch; None for now.
+            at_ns: When it happened, in nanoseconds since the epoch.
+            around: The context in which it did; by default that of this thread.
 
         Raises:
             Exception: Whatever a log processor raises.
         """
         thread = threading.get_ident()
+        context = trace.set_span_in_context(trace.NonRecordingSpan(span), around)  # also if it has no ids: no other one
         EMITTING.add(thread)
+        token = None if around is None else attach(around)
         try:
             self._logger.emit(
-                timestamp=time.time_ns() if at_ns is None else at_ns,
-                context=trace.set_span_in_context(trace.NonRecordingSpan(span)),  # also if it has no ids: no other one
+                timestamp=at_ns,
+                context=context,
                 severity_number=_logs.SeverityNumber.WARN,
                 severity_text="WARN",
                 body="A tool call may have committed; do not try it again.",
@@ -286,4 +291,6 @@ class Events:
                 event_name=names.EVENT_QUARANTINED,
             )
         finally:
+            if token is not None:
+                detach(token)
             EMITTING.discard(thread)

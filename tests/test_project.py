@@ -91,7 +91,8 @@ ARROWS = {
     "ledger": {"spans.values", "errors", "forks"},
     "retry": {"spans", "errors", "forks"},
     "guard": {"retry", "ledger", "spans", "errors", "forks"},
-    "cli": {"retry", "ledger", "spans", "errors", "settings"},
+    "reconcile": {"ledger", "errors"},
+    "cli": {"retry", "ledger", "reconcile", "spans", "errors", "settings"},
 }
 """What the modules of each package may import of this one, beside their own package."""
 

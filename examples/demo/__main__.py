@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the three scenes, prints what happened, and fails if it is not what this project promises."""
+"""Runs the four scenes, prints what happened, and fails if it is not what this project promises."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ def with_processor() -> Scene:
         return Scene(service.paid, end, receiver.tool_spans(), ledger.pending().entries)
 
 
-def without_code() -> Scene:
-    """The application as a program of its own, started by `opentelemetry-instrument`."""
+def without_code(guard: str) -> Scene:
+    """The application as a program of its own, started by `opentelemetry-instrument`, with the guard in some mode."""
     launcher = shutil.which("opentelemetry-instrument", path=os.path.dirname(sys.executable))
     if launcher is None:
         raise Unexpected("opentelemetry-instrument is not installed beside this Python")
@@ -108,6 +108,7 @@ def without_code() -> Scene:
             "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
             "OTEL_METRICS_EXPORTER": "none",
             "OTEL_LOGS_EXPORTER": "none",
+            "GENAI_PROCESSOR_GUARD": guard,
         }
         command = [launcher, sys.executable, "-m", "examples.demo.agent"]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
@@ -121,7 +122,7 @@ def expect(what: str, got: object, wanted: object) -> None:
         raise Unexpected(f"{what}: expected {wanted!r}, got {got!r}")
 
 
-def check(today: Scene, asking: Scene, tagged: Scene) -> None:
+def check(today: Scene, asking: Scene, tagged: Scene, guarded: Scene) -> None:
     """Compare what happened with what this project promises."""
     expect("refunds paid by the naive loop", len(today.paid), 2)
 
@@ -135,6 +136,10 @@ def check(today: Scene, asking: Scene, tagged: Scene) -> None:
     first, second = tagged.calls
     expect("the first one's verdict", first.attributes.get("genai.retry.verdict"), "quarantined")
     expect("what the second one repeats", second.attributes.get("genai.retry.duplicate_of"), first.span_id)
+
+    expect("refunds paid with the guard", len(guarded.paid), 1)
+    outcomes = [span.attributes.get("genai.guard.outcome") for span in guarded.calls]
+    expect("what the guard did", outcomes, ["granted", "refused"])
 
 
 def paint(text: str, style: str) -> str:
@@ -170,9 +175,15 @@ def tags(span: ReceivedSpan) -> None:
             name = ""
 
 
+def told(scene: Scene, other: str) -> None:
+    for span in scene.calls:
+        says = [f"{name}={span.attributes.get(f'genai.{name}')}" for name in ("retry.verdict", other)]
+        print(f"    span {span.span_id}  {'  '.join(say for say in says if not say.endswith('=None'))}")
+
+
 def main() -> None:
-    today, asking, tagged = without(), with_processor(), without_code()
-    check(today, asking, tagged)
+    today, asking, tagged, guarded = without(), with_processor(), without_code("observe"), without_code("enforce")
+    check(today, asking, tagged, guarded)
 
     print("An agent refunds 25.00 EUR. The payment service pays, but its answer is lost: HTTP 502.")
     print("The loop around the agent runs it again, and the model asks under a new call id.\n")
@@ -186,10 +197,11 @@ def main() -> None:
         print(f"    {entry.tool}  {entry.call_id}  {entry.state} ({entry.reason})")
     print()
     print(paint("  NOT A LINE OF CODE: opentelemetry-instrument python -m examples.demo.agent", BOLD))
-    for span in tagged.calls:
-        says = [f"{name}={span.attributes.get(f'genai.retry.{name}')}" for name in ("verdict", "duplicate_of")]
-        print(f"    span {span.span_id}  {'  '.join(say for say in says if not say.endswith('=None'))}")
-    print(f"    {paid_line(tagged)}: nobody asked, so nobody was stopped. But the second span says so.")
+    told(tagged, "retry.duplicate_of")
+    print(f"    {paid_line(tagged)}: the guard only observes, so nobody was stopped. But the second span says so.")
+    print(paint("  THE SAME, with GENAI_PROCESSOR_GUARD=enforce", BOLD))
+    told(guarded, "guard.outcome")
+    print(f"    {paid_line(guarded)}")
 
 
 if __name__ == "__main__":

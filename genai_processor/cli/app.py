@@ -16,6 +16,7 @@ from genai_processor.cli.console import console, warn
 from genai_processor.cli.output import write_json, write_json_lines
 from genai_processor.cli.progress import ScanProgress
 from genai_processor.cli.queue import export, queue, release, settle, show
+from genai_processor.cli.reconcile import reconcile
 from genai_processor.cli.scan import scan_rows
 from genai_processor.cli.table import Table
 from genai_processor.retry.policy import Policy
@@ -149,5 +150,5 @@ def settings(
             out.print()
 
 
-for _command in (queue, show, settle, release, export):
+for _command in (queue, show, settle, release, export, reconcile):
     app.command(no_args_is_help=False)(_command)

@@ -28,6 +28,11 @@ def console() -> Console:
     return _Console(width=_PIPED_WIDTH if piped else None)
 
 
+def errors() -> Console:
+    """Standard error, for what a person at the terminal is to read while the answer may go elsewhere."""
+    return Console(stderr=True)
+
+
 def warn(sentence: str) -> None:
     """Say something beside the answer."""
     typer.echo(f"genai-processor: {sentence}", err=True)

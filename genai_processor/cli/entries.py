@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -15,6 +15,8 @@ from rich.text import Text
 from genai_processor.cli.console import printable
 from genai_processor.ledger import Entry, Page
 
+_NAMES: Final = tuple(spec.name for spec in fields(Entry))
+_PLAIN: Final = tuple(name for name in _NAMES if name != "digest")
 _GAP: Final = 2
 _WHOLE: Final = ("entry", "v", "state", "trace", "made")
 _CUT: Final = ("tool", "reason", "call id", "scope")
@@ -26,9 +28,18 @@ _FIRST: Final = ("entry", "v", "state", "trace", "tool")
 _SECOND: Final = ("made", "reason", "call id", "scope")
 
 
-def shown(entry: Entry) -> dict[str, Any]:
-    """Return an entry for a program: every field by its name, times in nanoseconds since the epoch."""
-    return asdict(entry)
+def shown(entry: Entry, *, digests: bool = False) -> dict[str, Any]:
+    """Return an entry for a program: every field by its name, times in nanoseconds since the epoch.
+
+    Args:
+        entry: The entry.
+        digests: Also the digest of the arguments; without it there is no such key.
+    """
+    found = {name: getattr(entry, name) for name in (_NAMES if digests else _PLAIN)}  # `asdict` takes ten times as long
+    if entry.settlement is not None:
+        found["settlement"] = asdict(entry.settlement)
+    found["history"] = [asdict(change) for change in entry.history]
+    return found
 
 
 def print_page(out: Console, page: Page) -> None:
@@ -94,9 +105,9 @@ def _cut(text: str, width: int, name: str) -> str:
     return set_cell_size(text, width - 1) + "…"
 
 
-def print_one(out: Console, entry: Entry) -> None:
-    """Print all that is known of one entry."""
-    for name, value in shown(entry).items():
+def print_one(out: Console, entry: Entry, *, digests: bool = False) -> None:
+    """Print what is known of one entry."""
+    for name, value in shown(entry, digests=digests).items():
         if name in ("history", "settlement") or value in (None, "", False):
             continue
         text = _time(value) if name.endswith("_ns") else str(value)

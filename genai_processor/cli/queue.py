@@ -7,22 +7,25 @@ the command line is wrong, 3 if the answer cannot be written, 4 if the ledger ca
 
 from __future__ import annotations
 
-import getpass
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from itertools import islice
+from string import hexdigits
 from typing import Annotated, Final
 
 import typer
 
 from genai_processor.cli.answer import answering
-from genai_processor.cli.console import console, printable, usage_error, warn
+from genai_processor.cli.console import console, errors, printable, usage_error, warn
 from genai_processor.cli.entries import print_one, print_page, shown
 from genai_processor.cli.output import dumped_line
+from genai_processor.cli.settling import UNENFORCED, Answers, meaning
 from genai_processor.errors import LedgerError, LedgerUnavailableError, LedgerURLError
 from genai_processor.ledger import Entry, Ledger, Page, Query, Resolution, State, open_ledger
+from genai_processor.ledger.paging import next_page
 from genai_processor.settings import Settings
 
 _REFUSED: Final = 1
@@ -30,6 +33,7 @@ _UNAVAILABLE: Final = 4
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _OLDEST_DAYS: Final = 36_500
 _LARGEST_PAGE: Final = 10_000
+_TRACE_DIGITS: Final = 32
 
 
 class Waiting(StrEnum):
@@ -49,6 +53,19 @@ OlderOption = Annotated[
     str | None,
     typer.Option("--older-than", metavar="AGE", help="Only calls whose entry was made so long ago or longer: 30m, 12h, 7d."),
 ]
+TraceOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HEX", help="Only calls of this trace, or of those that begin so. Looks at every entry that waits for that."
+    ),
+]
+DigestsOption = Annotated[
+    bool,
+    typer.Option(
+        "--digests",
+        help="Also the digests of the calls' arguments. They are not keyed: who has one can try short arguments.",
+    ),
+]
 StateOption = Annotated[Waiting | None, typer.Option(help="Only calls in this state.")]
 
 
@@ -65,20 +82,22 @@ def queue(
     scope: ScopeOption = None,
     state: StateOption = None,
     older_than: OlderOption = None,
+    trace: TraceOption = None,
     limit: Annotated[int, typer.Option(min=1, max=_LARGEST_PAGE, help="How many entries a page has.")] = 100,
     cursor: Annotated[str | None, typer.Option(help="Where the page before said to go on.")] = None,
     format: Annotated[Shown, typer.Option(help="table for people; json is one object.")] = Shown.table,
+    digests: DigestsOption = False,
 ) -> None:
     """List the calls that wait for a person, oldest first.
 
     Times are UTC. Exit status: 0, or 2 if the command line is wrong, 3 if the answer cannot be written, 4 if the ledger
     cannot be used, as where there is none: this makes none.
     """
-    query = _query(tool, scope, state, older_than)
-    with answering(), _opened(ledger) as opened:
-        page = _page(opened, query, limit, cursor)
+    query, wanted = _query(tool, scope, state, older_than), _trace(trace)
+    with answering(), opened_ledger(ledger) as opened:
+        page = _page(opened, query, wanted, limit, cursor)
         if format is Shown.json:
-            rows = [shown(entry) for entry in page.entries]
+            rows = [shown(entry, digests=digests) for entry in page.entries]
             sys.stdout.buffer.write(dumped_line({"entries": rows, "cursor": page.cursor}))
             return
         print_page(console(), page)
@@ -90,15 +109,17 @@ def export(
     scope: ScopeOption = None,
     state: StateOption = None,
     older_than: OlderOption = None,
+    trace: TraceOption = None,
+    digests: DigestsOption = False,
 ) -> None:
     """Write every call that waits for a person as JSON lines, with its history.
 
     Exit status: as of `queue`.
     """
-    query = _query(tool, scope, state, older_than)
-    with answering(), _opened(ledger) as opened:
-        for entry in _everything(opened, query):
-            sys.stdout.buffer.write(dumped_line(shown(entry)))
+    query, wanted = _query(tool, scope, state, older_than), _trace(trace)
+    with answering(), opened_ledger(ledger) as opened:
+        for entry in _everything(opened, query, wanted):
+            sys.stdout.buffer.write(dumped_line(shown(entry, digests=digests)))
         sys.stdout.buffer.flush()
 
 
@@ -106,37 +127,33 @@ def show(
     entry_id: Annotated[str, typer.Argument(metavar="ENTRY", help="Its id, as `queue` prints it.")],
     ledger: LedgerOption = None,
     format: Annotated[Shown, typer.Option(help="table for people; json is one object.")] = Shown.table,
+    digests: DigestsOption = False,
 ) -> None:
     """Show all that is known of one entry, with its history. A ledger holds no arguments and no results.
 
     Exit status: 0, 1 if there is no such entry, otherwise as of `queue`.
     """
-    with answering(), _opened(ledger) as opened:
-        entry = opened.get(entry_id)
-        if entry is None:
-            warn(
-                f"no entry {printable(entry_id)}: never made in this ledger, or expired; "
-                "if a tool ran, its effect may have committed"
-            )
-            raise typer.Exit(_REFUSED)
+    with answering(), opened_ledger(ledger) as opened:
+        entry = _entry(opened, entry_id)
         if format is Shown.json:
-            sys.stdout.buffer.write(dumped_line(shown(entry)))
+            sys.stdout.buffer.write(dumped_line(shown(entry, digests=digests)))
             return
-        print_one(console(), entry)
+        print_one(console(), entry, digests=digests)
 
 
-WhoOption = Annotated[str | None, typer.Option(help="Who settles it; by default who is logged in.")]
-NoteOption = Annotated[str, typer.Option(help="On what ground: what was looked at, and what it showed.")]
+WhoOption = Annotated[str | None, typer.Option(help="Who settles it.")]
+NoteOption = Annotated[str | None, typer.Option(help="On what ground: what was looked at, and what it showed.")]
 VersionOption = Annotated[
-    int, typer.Option(min=1, help="The version that you read, as `queue` and `show` print it: of two people, one settles.")
+    int | None,
+    typer.Option(min=1, help="The version that you read, as `queue` and `show` print it: of two people, one settles."),
 ]
 
 
 def settle(
     entry_id: Annotated[str, typer.Argument(metavar="ENTRY", help="Its id.")],
     resolution: Annotated[Resolution, typer.Argument(help="What the call did in the world.")],
-    note: NoteOption,
-    version: VersionOption,
+    note: NoteOption = None,
+    version: VersionOption = None,
     who: WhoOption = None,
     ledger: LedgerOption = None,
 ) -> None:
@@ -146,16 +163,19 @@ def settle(
     releases one new attempt. Nothing enforces any of that yet in this version: it is a record for whoever runs the call
     again.
 
+    Who settles it, on what ground, and the version that they read have to be said. At a terminal, what is missing is asked
+    for, once the entry has been shown; elsewhere the options have to be there.
+
     Exit status: 0, 1 if it cannot be settled like that (the entry is unknown, has changed, or waits for nobody), otherwise
     as of `queue`.
     """
-    _settle(ledger, entry_id, resolution, who, note, version)
+    _settle(ledger, entry_id, resolution, Answers(who, note, version))
 
 
 def release(
     entry_id: Annotated[str, typer.Argument(metavar="ENTRY", help="Its id.")],
-    note: NoteOption,
-    version: VersionOption,
+    note: NoteOption = None,
+    version: VersionOption = None,
     who: WhoOption = None,
     ledger: LedgerOption = None,
 ) -> None:
@@ -163,38 +183,43 @@ def release(
 
     Nothing enforces that yet in this version: it is a record for whoever runs the call again. Exit status: as of `settle`.
     """
-    _settle(ledger, entry_id, Resolution.NOT_COMMITTED, who, note, version)
+    _settle(ledger, entry_id, Resolution.NOT_COMMITTED, Answers(who, note, version))
 
 
-def _settle(url: str | None, entry_id: str, resolution: Resolution, who: str | None, note: str, version: int) -> None:
-    name = _whoami() if who is None else who
-    with answering(), _opened(url) as opened:
-        settled = opened.settle(entry_id, resolution, who=name, note=note, version=version)
-        out = console()
-        text = f"{settled.entry_id} is settled: {resolution} (by {printable(name)})\n{_MEANING[resolution]} {_UNENFORCED}"
-        out.print(text, highlight=False, markup=False)
+def _settle(url: str | None, entry_id: str, resolution: Resolution, answers: Answers) -> None:
+    answers.check()
+    with answering(), opened_ledger(url) as opened:
+        who, note, version = answers.complete(lambda: _shown_to_settle(opened, entry_id, resolution))
+        settled = opened.settle(entry_id, resolution, who=who, note=note, version=version)
+        said = f"{settled.entry_id} is settled: {resolution} (by {printable(who)})"
+        text = f"{said}\nRecorded: {meaning(settled, resolution)} {UNENFORCED}"
+        console().print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-_MEANING: Final = {
-    Resolution.COMMITTED: "Recorded as committed: the effect happened.",
-    Resolution.NOT_COMMITTED: "Recorded as not committed: one new attempt is released.",
-    Resolution.COMPENSATED: "Recorded as compensated: the effect happened and was undone.",
-}
-_UNENFORCED: Final = "Nothing enforces that yet in this version: whoever runs the call again has to look."
+def _shown_to_settle(ledger: Ledger, entry_id: str, resolution: Resolution) -> Entry:
+    """Show a person what they are about to settle."""
+    entry = _entry(ledger, entry_id)
+    print_one(errors(), entry)
+    errors().print(f"\n{resolution}: {meaning(entry, resolution)}", highlight=False, markup=False, soft_wrap=True)
+    return entry
 
 
-def _whoami() -> str:
-    try:
-        return getpass.getuser()
-    except (ImportError, KeyError, OSError):
-        raise usage_error("--who", "nobody is logged in under a name; say who settles it") from None
+def _entry(ledger: Ledger, entry_id: str) -> Entry:
+    entry = ledger.get(entry_id)
+    if entry is None:
+        warn(
+            f"no entry {printable(entry_id)}: never made in this ledger, or expired; "
+            "if a tool ran, its effect may have committed"
+        )
+        raise typer.Exit(_REFUSED)
+    return entry
 
 
 # -- ledgers -------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def _opened(url: str | None) -> Iterator[Ledger]:
+def opened_ledger(url: str | None) -> Iterator[Ledger]:
     """Open the ledger that a URL or the environment names; its errors end the command with one line."""
     url = url or Settings.from_environ().ledger
     if url.partition(":")[0].lower() == "memory":
@@ -224,9 +249,11 @@ def _existing(url: str) -> str:
     return f"{rest}{'&' if '?' in rest else '?'}create=false{hash_sign}{fragment}"
 
 
-def _page(ledger: Ledger, query: Query, limit: int, cursor: str | None) -> Page:
+def _page(ledger: Ledger, query: Query, trace: str, limit: int, cursor: str | None) -> Page:
     try:
-        return ledger.pending(query, limit=limit, cursor=cursor)
+        if not trace:
+            return ledger.pending(query, limit=limit, cursor=cursor)
+        return next_page([*islice(_everything(ledger, query, trace, cursor), limit + 1)], limit)
     except LedgerUnavailableError:
         raise
     except (LedgerError, OverflowError) as error:
@@ -236,11 +263,10 @@ def _page(ledger: Ledger, query: Query, limit: int, cursor: str | None) -> Page:
         raise usage_error("--cursor", sentence) from error
 
 
-def _everything(ledger: Ledger, query: Query) -> Iterator[Entry]:
-    cursor = None
+def _everything(ledger: Ledger, query: Query, trace: str, cursor: str | None = None) -> Iterator[Entry]:
     while True:
         page = ledger.pending(query, limit=1_000, cursor=cursor)
-        yield from page.entries
+        yield from (entry for entry in page.entries if not trace or (entry.trace_id or "").startswith(trace))
         cursor = page.cursor
         if cursor is None:
             return
@@ -249,6 +275,15 @@ def _everything(ledger: Ledger, query: Query) -> Iterator[Entry]:
 def _query(tool: str | None, scope: str | None, state: Waiting | None, older_than: str | None) -> Query:
     before = None if older_than is None else time.time_ns() - int(_seconds(older_than) * 1e9)
     return Query(tool, scope, None if state is None else State(state.value), created_before_ns=before)
+
+
+def _trace(text: str | None) -> str:
+    """The beginning of the trace ids that are wanted; "" for all."""
+    if text is None:
+        return ""
+    if not 0 < len(text) <= _TRACE_DIGITS or not set(text) <= set(hexdigits):
+        raise usage_error("--trace", f"{text[:100]!r} is no trace id: write up to {_TRACE_DIGITS} hex digits")
+    return text.lower()
 
 
 def _seconds(age: str) -> float:

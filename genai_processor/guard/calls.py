@@ -35,6 +35,7 @@ class Call:
         proposed: How many identical calls that response proposed.
         effect: What is known of the tool's effect beside what the user declared; None for nothing.
         framework: Whose tool it is, for messages.
+        trace: Id of the framework's own trace, which stands for OpenTelemetry's where nothing better is known.
     """
 
     tool: str
@@ -45,6 +46,7 @@ class Call:
     proposed: int = 1
     effect: Effect | None = None
     framework: str | None = None
+    trace: str | None = None
 
 
 def claim_of(

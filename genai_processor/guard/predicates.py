@@ -21,6 +21,9 @@ def is_safe_to_retry(error: BaseException, *, same_call_id: bool = False) -> boo
     its trace, so the rest of its run is unknown and the answer False: let a span stand around each run, as most agent
     frameworks do.
 
+    LangChain ends a tool's span before it raises, so of its tools an exception is known only where
+    `GenAIProcessorInstrumentor().instrument()`, or the entry point, has set the processor up; elsewhere the answer is False.
+
     Args:
         error: What was caught.
         same_call_id: The retry keeps the calls' ids, so that idempotent tools recognise them.

@@ -26,6 +26,10 @@ def _no_failure(value: Any) -> str | None:
     return None
 
 
+def _goes_on(value: Any) -> bool:
+    return False
+
+
 def _as_it_is(value: Any) -> Any:
     return value
 
@@ -45,6 +49,7 @@ class Manners:
         keep: Turns a returned value into what is kept of it.
         hand_back: Turns what was kept into what the framework takes for the result.
         paused: Exceptions by which it says that a call waits for somebody.
+        pauses: Whether a returned value says so.
         awaits_start: `started` is called whenever a body begins, so a failure without that never ran.
         by_the_body: What is guarded is the body itself, so that its good end is the body's own.
     """
@@ -55,6 +60,7 @@ class Manners:
     keep: Callable[[Any], Any] = _as_it_is
     hand_back: Callable[[Any], Any] = _as_it_is
     paused: tuple[type[BaseException], ...] = ()
+    pauses: Callable[[Any], bool] = _goes_on
     awaits_start: bool = False
     by_the_body: bool = False
 
@@ -144,6 +150,9 @@ def _raised(attempt: Attempt, error: BaseException, manners: Manners) -> None:
 
 
 def _returned(attempt: Attempt, value: Any, manners: Manners) -> None:
+    if manners.pauses(value):
+        attempt.end(Outcome.PAUSED)
+        return
     failure = manners.failure(value)
     if failure is not None:
         attempt.failed(failure, awaits_start=manners.awaits_start)

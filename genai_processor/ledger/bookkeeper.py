@@ -123,7 +123,8 @@ class Bookkeeper(Changes):
         changes: dict[str, Any] = {
             "attempt": entry.attempt + 1,
             "guarded": True,
-            "digest": claim.digest or entry.digest,  # a person may have edited the arguments before a resume
+            # A person may have edited the arguments before a resume: those that nobody knows may be any.
+            "digest": claim.digest if resumed else claim.digest or entry.digest,
             "turn": claim.turn or entry.turn,
             "parent": claim.parent or entry.parent,
             # An attempt that ended in doubt may have begun; no later one can prove that it did not.

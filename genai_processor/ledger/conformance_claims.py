@@ -82,6 +82,16 @@ def _a_paused_call_is_resumed_once(at: Bench) -> None:
     at.refused(RefusalReason.CALL_REPEATED, turn="t3")
 
 
+def _a_paused_call_may_be_resumed_with_other_arguments(at: Bench) -> None:
+    for number, digest in enumerate(("d2", None)):
+        call_id = f"toolu_edited{number}"
+        at.ledger.finish(at.granted(call_id, tool=f"mail{number}"), Outcome.PAUSED)
+        again = at.granted(call_id, tool=f"mail{number}", digest=digest, turn="t2")
+        expect(at.now(again).digest == digest, "the arguments are those of the resumed call, or not known")
+        at.ledger.finish(again, Outcome.FAILED)
+        at.refused(RefusalReason.ACTION_QUARANTINED, f"toolu_other{number}", tool=f"mail{number}", digest="d2", turn="t3")
+
+
 def _read_only_tools_are_never_refused(at: Bench) -> None:
     at.failed(effect="read_only")
     at.granted(effect="read_only")
@@ -180,6 +190,7 @@ CHECKS: Final = (
     _what_never_began_may_run,
     _what_began_was_not_rejected,
     _a_paused_call_is_resumed_once,
+    _a_paused_call_may_be_resumed_with_other_arguments,
     _read_only_tools_are_never_refused,
     _an_idempotent_tool_is_tried_again_under_its_id,
     _who_observes_is_granted_and_told,

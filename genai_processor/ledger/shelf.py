@@ -77,7 +77,7 @@ class Shelf:
         self._open: OrderedDict[str, Entry] = OrderedDict()
         self._by_call: Index[tuple[str, str]] = Index()
         self._by_action: Index[tuple[str, str, str]] = Index()
-        self._open_by_tool: Index[tuple[str, str]] = Index()
+        self._open_by_tool: Index[tuple[str, str, bool]] = Index()  # and whether their digest is known
 
     def __len__(self) -> int:
         """Return how many entries are held."""
@@ -124,7 +124,9 @@ class Shelf:
             yield from self.by_call(claim.scope, claim.call_id)
         if claim.digest is not None:
             yield from self.by_action(claim.scope, claim.tool, claim.digest)
-        yield from map(entry_of, self._all(self._open_by_tool.ids((claim.scope, claim.tool))))
+        yield from map(entry_of, self._all(self._open_by_tool.ids((claim.scope, claim.tool, False))))
+        if claim.digest is None:
+            yield from map(entry_of, self._all(self._open_by_tool.ids((claim.scope, claim.tool, True))))
         outer = self.get(claim.parent)
         seen: set[str] = set()
         while outer is not None and outer.entry_id not in seen:
@@ -150,7 +152,7 @@ class Shelf:
         noted: Held = (entry_id, now_ns, size, seen)
         if state in OPEN:
             noted = self._open[entry_id] = entry_of(noted)
-            self._open_by_tool.add((scope, tool), entry_id)
+            self._open_by_tool.add((scope, tool, bool(digest)), entry_id)
         else:
             self._known[entry_id] = noted
         if anyhow:
@@ -188,7 +190,7 @@ class Shelf:
         entry_id = entry.entry_id
         if entry.state in OPEN:
             self._open[entry_id] = entry
-            self._open_by_tool.add((entry.scope, entry.tool), entry_id)
+            self._open_by_tool.add((entry.scope, entry.tool, bool(entry.digest)), entry_id)
         else:
             self._known[entry_id] = entry
         self._list(
@@ -251,7 +253,7 @@ class Shelf:
         entry_id, scope, tool = entry.entry_id, entry.scope, entry.tool
         if entry.state in OPEN:
             del self._open[entry_id]
-            self._open_by_tool.remove((scope, tool), entry_id)
+            self._open_by_tool.remove((scope, tool, bool(entry.digest)), entry_id)
         else:
             del self._known[entry_id]
         self._unlist(entry_id, scope, tool, entry.state, entry.call_id, entry.digest, _size(entry))

@@ -36,7 +36,7 @@ SCHEMA: Final = (
     f"CREATE INDEX {_ENTRIES}_call ON {_ENTRIES} (scope, call_id, created_ns, entry_id) WHERE call_id IS NOT NULL",
     f"CREATE INDEX {_ENTRIES}_action ON {_ENTRIES} (scope, tool, digest, created_ns, entry_id) WHERE digest IS NOT NULL",
     f"CREATE INDEX {_ENTRIES}_any ON {_ENTRIES} (scope, tool, created_ns, entry_id) WHERE digest IS NULL",
-    f"CREATE INDEX {_ENTRIES}_open ON {_ENTRIES} (scope, tool) WHERE {_IS_OPEN}",
+    f"CREATE INDEX {_ENTRIES}_open ON {_ENTRIES} (scope, tool, digest) WHERE {_IS_OPEN}",
     f"CREATE INDEX {_ENTRIES}_pending ON {_ENTRIES} (created_ns, entry_id) WHERE {_IS_PENDING}",
     f"CREATE INDEX {_ENTRIES}_lease ON {_ENTRIES} (lease_expires_ns) WHERE lease_expires_ns IS NOT NULL",
     f"CREATE INDEX {_ENTRIES}_age ON {_ENTRIES} (updated_ns) WHERE {_MAY_EXPIRE}",
@@ -89,7 +89,8 @@ class Tables:
 
     def bearing_on(self, claim: Claim) -> Iterator[Entry]:
         """Yield the entries that bear on a claim, as `genai_processor.ledger.claims` defines it."""
-        ways = [(f"scope = ? AND tool = ? AND {_IS_OPEN}", [claim.scope, claim.tool])]
+        unknown = "" if claim.digest is None else " AND digest IS NULL"
+        ways = [(f"scope = ? AND tool = ? AND {_IS_OPEN}{unknown}", [claim.scope, claim.tool])]
         if claim.call_id is not None:
             ways.append(("scope = ? AND call_id = ?", [claim.scope, claim.call_id]))
         if claim.digest is not None:

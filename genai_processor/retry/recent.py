@@ -137,6 +137,24 @@ class RecentRuns:
             if run is not None and span_id in run:
                 run[span_id] = run[span_id]._replace(verdict=verdict)
 
+    def ended_by(self, trace_id: int, span_id: int, error: BaseException) -> None:
+        """Remember with which exception a call ended that failed, where its span ended before that could be seen.
+
+        Only for what is known to have ended this very call. A call that is not remembered as failed stays what it is.
+        Raises no `Exception`.
+        """
+        caught, met = caught_in(frozenset(), error)
+        with self._lock:
+            run = self._runs.get(trace_id, {})
+            call = run.get(span_id)
+            if call is None:
+                return
+            met -= {have.mark for other in run.values() for have in other.raised}
+            raised = dict.fromkeys((*unless_caught(list(call.raised), caught, met), *caught))
+            run[span_id] = call._replace(raised=tuple(itertools.islice(raised, _MAX_RAISED)))
+            if len(raised) > _MAX_RAISED:
+                self._unknown.add(trace_id)
+
     def succeeded(self, trace_id: int, effect: Effect) -> None:
         """Remember that some call of a trace came back, unless it changes nothing."""
         if effect is _READ_ONLY:

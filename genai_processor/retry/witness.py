@@ -27,6 +27,7 @@ from genai_processor.retry.open_traces import DEFAULT_LIMITS, Limits, OpenTrace,
 from genai_processor.retry.policy import Policy
 from genai_processor.retry.raised import ended_calls
 from genai_processor.retry.recent import RecentRuns
+from genai_processor.retry.tool_runs import TOOL_RUNS, span_begun
 from genai_processor.retry.trace import adopt
 from genai_processor.retry.undecided import Undecided
 from genai_processor.retry.verdict import CallFacts, Execution, classify
@@ -105,6 +106,8 @@ class Witness:
             tool = operation == "execute_tool" or (operation is None and begins_tool_span(values))
             if not tool and ("gen_ai.conversation.id" in values or "session.id" in values) and span._context is not None:
                 self._traces.began(span, values)
+        if TOOL_RUNS:
+            span_begun(span)
         evidence = self._evidence
         if tool or evidence.watched or evidence.open_tools:
             evidence.started(span, tool)

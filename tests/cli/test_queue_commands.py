@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +74,41 @@ def test_pages_follow_each_other(desk: Desk) -> None:
     assert f"--cursor {page['cursor']}" in desk.run("queue", "--limit", "3")
 
 
+def test_digests_of_arguments_are_shown_to_those_who_ask(desk: Desk) -> None:
+    entry = desk.ledger.record(Sighting("s", "refund", State.QUARANTINED, "toolu_h2Fq9x", "5d1e57", reason="r"))
+    assert entry is not None
+    for command in (
+        ["queue", "--format", "json"],
+        ["export"],
+        ["show", entry.entry_id],
+        ["show", entry.entry_id, "--format=json"],
+    ):
+        assert "5d1e57" not in desk.run(*command)
+        assert "5d1e57" in desk.run(*command, "--digests")
+    assert "5d1e57" not in desk.run("queue")
+
+
+def test_a_program_gets_every_field(desk: Desk) -> None:
+    entry = desk.quarantine(reason="commitment_marker")
+    settled = desk.ledger.settle(entry.entry_id, Resolution.COMMITTED, who="ann", note="paid", version=1)
+    found = json.loads(desk.run("show", entry.entry_id, "--format", "json", "--digests"))
+    assert found == json.loads(json.dumps(asdict(settled)))
+
+
+def test_what_a_trace_did_is_found_by_the_beginning_of_its_id(desk: Desk) -> None:
+    made = [desk.quarantine(number, trace_id=f"{number % 3}bcd" + "0" * 28) for number in range(9)]
+    wanted = [entry.entry_id for entry in made if entry.trace_id is not None and entry.trace_id.startswith("1bcd")]
+    found, cursor = list[str](), list[str]()
+    for _ in range(2):
+        page = json.loads(desk.run("queue", "--trace", "1BCD", "--limit", "2", "--format", "json", *cursor))
+        found += [entry["entry_id"] for entry in page["entries"]]
+        cursor = ["--cursor", str(page["cursor"])]
+    assert found == wanted
+    assert page["cursor"] is None
+    assert [json.loads(line)["entry_id"] for line in desk.run("export", "--trace", "1bcd").splitlines()] == wanted
+    assert desk.run("queue", "--trace", "f") == "nothing waits for anybody\n"
+
+
 def test_one_entry_is_shown_with_its_history(desk: Desk) -> None:
     entry = desk.quarantine(reason="commitment_marker", trace_id="ab" * 16)
     shown = desk.run("show", entry.entry_id)
@@ -96,7 +133,7 @@ def test_a_settlement_is_kept_with_its_ground(desk: Desk) -> None:
 def test_a_release_says_what_it_allows(desk: Desk) -> None:
     entry = desk.quarantine()
     said = desk.run("release", entry.entry_id, "--note", "provider has nothing", "--version", "1", "--who", "ann")
-    assert "Recorded as not committed: one new attempt is released. Nothing enforces that yet in this version" in said
+    assert "this call of refund did not commit. One new attempt of it is released, and no second" in said
     settled = desk.ledger.get(entry.entry_id)
     assert settled is not None
     assert settled.releases
@@ -116,6 +153,77 @@ def test_what_cannot_be_settled_like_that_is_one_line(desk: Desk, arguments: lis
     assert says in said
     assert len(said.strip().splitlines()) == 1
     assert desk.run("queue") != "nothing waits for anybody\n"
+
+
+@pytest.mark.parametrize("missing", ["--who", "--note", "--version"])
+def test_what_is_missing_is_named_where_nobody_can_be_asked(desk: Desk, missing: str) -> None:
+    entry = desk.quarantine()
+    said = {"--who": "ann", "--note": "n", "--version": "1"}
+    del said[missing]
+    for command in (["settle", entry.entry_id, "committed"], ["release", entry.entry_id]):
+        error = desk.run(*command, *(word for pair in said.items() for word in pair), code=2)
+        assert f"{missing}: has to be said" in error
+        assert len(error.strip().splitlines()) == 1
+    assert desk.ledger.get(entry.entry_id) == entry
+
+
+class Terminal:
+    """A command in a terminal of its own, and a person who answers."""
+
+    def __init__(self, desk: Desk, *arguments: str) -> None:
+        self.mine, theirs = pty.openpty()
+        environ = {**os.environ, "GENAI_PROCESSOR_LEDGER": desk.url, "COLUMNS": "120", "LOGNAME": "bob", "TERM": "dumb"}
+        self.running = subprocess.Popen([*COMMAND, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env=environ)
+        os.close(theirs)
+        self.said = ""
+
+    def read_until(self, text: str) -> None:
+        while text not in self.said:
+            try:
+                part = os.read(self.mine, 4096)
+            except OSError:  # the other side is closed
+                part = b""
+            assert part, self.said
+            self.said += part.decode()
+
+    def write(self, line: str) -> None:
+        os.write(self.mine, line.encode() + b"\n")
+
+    def end(self) -> int:
+        self.running.wait(60)
+        os.close(self.mine)
+        return self.running.returncode
+
+
+def test_at_a_terminal_what_is_missing_is_asked_for(desk: Desk) -> None:
+    entry = desk.quarantine(reason="commitment_marker")
+    there = Terminal(desk, "release", entry.entry_id)
+    there.read_until("Who settles it [bob]")
+    assert "commitment_marker" in there.said, "the entry is shown first"
+    assert "One new attempt of it is released" in there.said
+    there.write("ann")
+    there.read_until("On what ground")
+    there.write("provider has nothing")
+    there.read_until("is settled: not_committed (by ann)")
+    assert there.end() == 0
+    settled = desk.ledger.get(entry.entry_id)
+    assert settled is not None
+    assert settled.settlement is not None
+    assert (settled.settlement.who, settled.settlement.note) == ("ann", "provider has nothing")
+
+
+def test_at_a_terminal_the_version_that_was_shown_is_the_one_that_is_settled(desk: Desk) -> None:
+    entry = desk.quarantine(reason="commitment_marker")
+    there = Terminal(desk, "settle", entry.entry_id, "committed", "--who", "ann")
+    there.read_until("On what ground")
+    desk.ledger.settle(entry.entry_id, Resolution.NOT_COMMITTED, who="zoe", note="she was faster", version=1)
+    there.write("paid")
+    there.read_until("genai-processor: ")
+    assert there.end() == 1
+    settled = desk.ledger.get(entry.entry_id)
+    assert settled is not None
+    assert settled.settlement is not None
+    assert settled.settlement.who == "zoe"
 
 
 def test_an_export_has_every_entry_on_a_line(desk: Desk) -> None:
@@ -178,6 +286,10 @@ def test_no_settlement_promises_what_nothing_enforces(desk: Desk, resolution: Re
         (["--cursor", "99999999999999999999:x"], "not a cursor"),
         (["--cursor", "-99999999999999999999:x"], "not a cursor"),
         (["--cursor", "nonsense"], "not a cursor"),
+        (["--trace", "1bcd", "--cursor", "nonsense"], "not a cursor"),
+        (["--trace", "my trace"], "is no trace id"),
+        (["--trace", ""], "is no trace id"),
+        (["--trace", "a" * 33], "is no trace id"),
         (["--ledger", "ftp://somewhere"], "names no known ledger"),
         (["--ledger", "sqlite:///l.db?odd=1"], "'sqlite:///l.db?odd=1'"),
     ],

@@ -157,6 +157,81 @@ def test_a_ledger_that_raises_is_told_the_next_one_all_the_same(totals: Totals) 
     assert len(ledger.inner.pending().entries) == 1
 
 
+def test_who_wants_to_know_an_entry_is_told_when_the_ledger_has_answered(totals: Totals) -> None:
+    ledger = Remote()
+    ledger.gate.clear()
+    recorder = BackgroundRecorder(ledger, Faults(totals))  # type: ignore[arg-type]
+    told: list[str | None] = []
+    for _ in range(2):
+        recorder.record(sighting(1)._replace(call_id="toolu_h2Fq9x"), told.append)
+    assert told == []
+    ledger.gate.set()
+    assert recorder.flush(10)
+    (entry,) = ledger.inner.pending().entries
+    assert told == [entry.entry_id] * 2
+
+
+def test_a_direct_recorder_tells_before_it_returns(totals: Totals) -> None:
+    told: list[str | None] = []
+    assert [DirectRecorder(MemoryLedger(), Faults(totals)).record(sighting(), told.append)] == told
+    broken = Remote()
+    broken.fails = True
+    DirectRecorder(broken, Faults(totals)).record(sighting(), told.append)  # type: ignore[arg-type]
+    assert told[1:] == [None]
+
+
+def test_what_cannot_be_recorded_is_told_without_an_entry(totals: Totals, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Remote()
+    ledger.fails = True
+    recorder = BackgroundRecorder(ledger, Faults(totals))  # type: ignore[arg-type]
+    told: list[str | None] = []
+    recorder.record(sighting(1), told.append)
+    recorder.flush(10)
+    assert told == [None]
+    monkeypatch.setattr("genai_processor.recording._MAX_URGENT", 0)
+    recorder.record(sighting(2), told.append)
+    assert told == [None, None]
+
+
+@pytest.mark.parametrize("how", ["the next one", "flush"])
+def test_a_ledger_that_hangs_keeps_nobody_from_being_told(totals: Totals, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    ledger = Remote()
+    ledger.gate.clear()
+    recorder = BackgroundRecorder(ledger, Faults(totals))  # type: ignore[arg-type]
+    told: list[tuple[int, str | None]] = []
+    recorder.record(sighting(1), lambda entry_id: told.append((1, entry_id)))
+    if how == "flush":
+        assert not recorder.flush(0)
+        assert told == [(1, None)]
+    else:
+        monkeypatch.setattr("genai_processor.recording._TELL_SECONDS", -1)
+        recorder.record(sighting(2), lambda entry_id: told.append((2, entry_id)))
+        assert told == [(2, None)]
+    ledger.gate.set()
+    assert recorder.flush(10)
+    assert len({number for number, _ in told}) == len(told), "each is told once"
+    assert len(ledger.inner.pending().entries) == 2 - (how == "flush"), "all are recorded all the same"
+
+
+def test_everybody_is_told_once_whoever_is_faster(totals: Totals, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("genai_processor.recording._TELL_SECONDS", 0.0001)
+    recorder = BackgroundRecorder(Remote(), Faults(totals))  # type: ignore[arg-type]
+    told: list[int] = []
+
+    def work(first: int) -> None:
+        for number in range(first, first + 200):
+            recorder.record(sighting(number), lambda _, number=number: told.append(number))  # type: ignore[misc]
+            recorder.flush(0)
+
+    threads = [threading.Thread(target=work, args=(first,)) for first in range(0, 1_600, 200)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    recorder.flush(30)
+    assert sorted(told) == list(range(1_600))
+
+
 def test_where_no_thread_can_start_nobody_waits_and_the_next_one_tries_again(
     totals: Totals, monkeypatch: pytest.MonkeyPatch
 ) -> None:

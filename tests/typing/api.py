@@ -26,6 +26,7 @@ from genai_processor import (
     is_safe_to_retry,
     open_ledger,
 )
+from genai_processor.reconcile import Answer, Asked, Memory, Question, Report, reconcile
 
 
 def set_up() -> TracerProvider:
@@ -81,3 +82,20 @@ def from_the_environment() -> Settings:
     assert_type(settings.read_only_tools, tuple[str, ...])
     assert_type(settings.length_limit, int | None)
     return settings
+
+
+def ask(question: Question) -> Answer:
+    assert_type(question.key, str)
+    assert_type(question.call_id, str | None)
+    return Answer.UNKNOWN
+
+
+async def ask_later(question: Question) -> Resolution:
+    return Resolution.COMMITTED
+
+
+def ask_providers(ledger: Ledger) -> Report:
+    report = reconcile(ledger, {"refund": ask, "mail_*": ask_later}, settle_after=60, memory=Memory())
+    assert_type(report.asked, tuple[Asked, ...])
+    assert_type(report.asked[0].answer, Answer | None)
+    return report

@@ -22,7 +22,9 @@ _log = logging.getLogger(__name__)
 
 HOOKS: Final = {
     "agent_framework": ("genai_processor.guard.hooks.agent_framework",),
+    "agents": ("genai_processor.guard.hooks.openai_agents",),
     "google.adk": ("genai_processor.guard.hooks.google_adk",),
+    "mcp": ("genai_processor.guard.hooks.mcp",),
     "pydantic_ai": ("genai_processor.guard.hooks.pydantic_ai",),
     "strands": ("genai_processor.guard.hooks.strands",),
 }

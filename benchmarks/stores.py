@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ledgers that several processes share, each ready to be used: a file, and real servers that are started for it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import NamedTuple
+
+
+class Store(NamedTuple):
+    """A ledger's store.
+
+    Attributes:
+        name: For the table.
+        url: Of the ledger.
+        restart: Kills its server, and starts it again; None for a file.
+    """
+
+    name: str
+    url: str
+    restart: Callable[[], None] | None = None
+
+
+@contextmanager
+def sqlite() -> Iterator[Store]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield Store("SQLite", f"sqlite:///{folder}/ledger.db?timeout_seconds=60")
+
+
+STORES: dict[str, Callable[[], AbstractContextManager[Store]]] = {"sqlite": sqlite}

@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claiming calls in the ledger, and telling it how they end: the inside of a guard."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from opentelemetry import trace
+
+from genai_processor.errors import LedgerError, UnknownEntryError
+from genai_processor.guard import bindings, runs
+from genai_processor.guard.attempt import NOT_KEPT, Attempt
+from genai_processor.guard.bindings import Bound, GuardOutcome
+from genai_processor.guard.calls import Call, Key, by_glob, claim_of
+from genai_processor.guard.leases import Leases
+from genai_processor.guard.modes import GuardMode
+from genai_processor.guard.notes import Notes
+from genai_processor.guard.refused import Recorded, Refused, refused, unavailable
+from genai_processor.guard.results import Results
+from genai_processor.ledger.entries import Entry, State
+from genai_processor.ledger.ids import random_id
+from genai_processor.ledger.keys import idempotency_key_of
+from genai_processor.ledger.protocol import Ledger
+from genai_processor.ledger.requests import Claim, Granted, Outcome, Refusal, RefusalReason
+from genai_processor.retry.policy import Policy
+from genai_processor.retry.verdict import Effect
+
+_log = logging.getLogger(__name__)
+
+_PAUSE_SECONDS: Final = 5.0
+_PROCESS_SCOPE: Final = f"process-{random_id()}"  # of calls in no trace; a forked child goes on with it
+
+
+class Desk:
+    """Where calls are claimed, and their ends are told. What its arguments mean, `Guard` says."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        mode: GuardMode,
+        policy: Policy,
+        results: Results,
+        *,
+        scope: str | None,
+        keys: Mapping[str, Key],
+        not_started_on: Mapping[str, tuple[type[BaseException], ...]],
+        leases: Leases | None,
+        notes: Notes,
+    ) -> None:
+        self._ledger = ledger
+        self._mode = mode
+        self._policy = policy
+        self._results = results
+        self._scope = scope
+        self._keys = keys
+        self._not_started_on = not_started_on
+        self._leases = leases
+        self.notes = notes
+        self._told: set[str] = set()
+        self._down_until = 0.0
+
+    def begin(
+        self,
+        call: Call,
+        *,
+        scope: str | None = None,
+        key: Key | None = None,
+        not_started_on: tuple[type[BaseException], ...] = (),
+    ) -> Attempt | Refused:
+        """See `Guard.begin`."""
+        parent, run = bindings.current(), runs.current_run()
+        effect = self._effect(call)
+        not_started_on += by_glob(self._not_started_on, call.tool) or ()
+        if parent is not None:
+            parent.outside = True
+        if effect is Effect.READ_ONLY or self._mode is GuardMode.OFF:
+            return self._unclaimed(call, parent, run, GuardOutcome.GRANTED, not_started_on)
+        claim = claim_of(
+            call,
+            effect=effect,
+            key=by_glob(self._keys, call.tool) or key,
+            scope=self._scope_of(call, scope, parent, run),
+            parent=parent,
+            lease_ns=None if self._leases is None else self._leases.lease_ns,
+        )
+        if self._is_down():
+            return self._unclaimed(call, parent, run, GuardOutcome.UNGUARDED, not_started_on)
+        lost = self.notes.has_lost(claim.scope, claim.tool)
+        if lost and self._mode is GuardMode.ENFORCE and effect is not Effect.IDEMPOTENT:
+            return self._refused(refused(call.tool, claim.call_id, Refusal(RefusalReason.LEDGER_UNKNOWN, None)), claim)
+        try:
+            answer = self._ledger.claim(claim, observe=self._mode is GuardMode.OBSERVE)
+        except Exception as error:  # noqa: BLE001 - whatever a ledger raises, what follows from it is the same
+            return self._without_ledger(call, claim, error, parent, run, not_started_on)
+        if run is not None:
+            self.delivered(run.turn_began(claim.turn))
+        if isinstance(answer, Refusal):
+            return self._not_granted(claim, answer, run)
+        return self._granted(claim, answer, run, not_started_on)
+
+    def refuses(self, effect: Effect | None, tool: str) -> bool:
+        """Whether a call of a tool may be refused at all."""
+        return self._mode is GuardMode.ENFORCE and self._effect(Call(tool, effect=effect)) is Effect.NON_IDEMPOTENT
+
+    def refuse(self, within: Bound, reason: RefusalReason) -> Refused:
+        """Refuse a repetition inside one call, which the ledger knows as that call."""
+        text = refused(within.tool, within.call_id, Refusal(reason, None)).text
+        self.notes.decided(self._mode, GuardOutcome.REFUSED)
+        return Refused(within.tool, within.call_id, reason.value, text, within.entry_id)
+
+    # -- answers -----------------------------------------------------------------------------------------------------
+
+    def _granted(
+        self, claim: Claim, answer: Granted, run: runs.Run | None, not_started_on: tuple[type[BaseException], ...]
+    ) -> Attempt:
+        outcome, reason = GuardOutcome.GRANTED, None
+        if answer.overruled is not None:
+            outcome, reason = GuardOutcome.WOULD_REFUSE, answer.overruled.reason.value
+            told = refused(claim.tool, claim.call_id, answer.overruled)
+            _log.warning("The guard only observes. In mode enforce: %s", told.text)
+        bound = self._bound(claim, outcome, reason, answer.entry)
+        if self._leases is not None:
+            self._leases.hold(answer.entry)
+        return Attempt(bound, answer.entry, self._finish, run=run, not_started_on=not_started_on)
+
+    def _not_granted(self, claim: Claim, refusal: Refusal, run: runs.Run | None) -> Refused:
+        answer = refused(claim.tool, claim.call_id, refusal)
+        recorded = None
+        if refusal.entry is not None and self._may_hand_back(claim, refusal):
+            try:
+                recorded = self._results.load(refusal.entry.entry_id)
+            except Exception as error:  # noqa: BLE001 - the user's store
+                self.notes.fault("A result could not be read from the user's store; the call is refused", error)
+        if recorded is not None and refusal.entry is not None and run is not None:
+            run.handed_back(refusal.entry)
+        return self._refused(answer, claim, recorded)
+
+    def _may_hand_back(self, claim: Claim, refusal: Refusal) -> bool:
+        """Whether a recorded result answers this very call: as the ledger says; in any turn if the user keeps results."""
+        entry = refusal.entry
+        if refusal.hand_back or entry is None:
+            return refusal.hand_back
+        return (
+            self._results.lasting
+            and refusal.reason is RefusalReason.CALL_REPEATED
+            and entry.state is State.COMPLETED
+            and entry.tool == claim.tool
+            and claim.digest is not None
+            and entry.digest == claim.digest
+        )
+
+    def _refused(self, answer: Refused, claim: Claim, recorded: Recorded | None = None) -> Refused:
+        outcome = GuardOutcome.REFUSED if recorded is None else GuardOutcome.HANDED_BACK
+        bound = self._bound(claim, outcome, answer.reason, None, answer.entry_id)
+        bound.over = True
+        if recorded is None:
+            _log.warning("%s", answer.text)
+        return Refused(
+            answer.tool, answer.call_id, answer.reason, answer.text, answer.entry_id, recorded, answer.cause, bound
+        )
+
+    def _without_ledger(
+        self,
+        call: Call,
+        claim: Claim,
+        error: Exception,
+        parent: Bound | None,
+        run: runs.Run | None,
+        not_started_on: tuple[type[BaseException], ...],
+    ) -> Attempt | Refused:
+        self.notes.fault("The ledger could not be asked for a claim", error)
+        self._down_until = time.monotonic() + _PAUSE_SECONDS
+        if self._mode is GuardMode.ENFORCE and claim.effect != Effect.IDEMPOTENT.value:
+            return self._refused(unavailable(call.tool, claim.call_id, error), claim)
+        return self._unclaimed(call, parent, run, GuardOutcome.UNGUARDED, not_started_on)
+
+    def _unclaimed(
+        self,
+        call: Call,
+        parent: Bound | None,
+        run: runs.Run | None,
+        outcome: GuardOutcome,
+        not_started_on: tuple[type[BaseException], ...],
+    ) -> Attempt:
+        """An attempt of which the ledger knows nothing. Calls inside belong to the call around it."""
+        scope = self._known_scope(call, None, parent, run) or ""
+        entry_id = None if parent is None else parent.entry_id
+        bound = Bound(call.tool, self._mode.value, outcome, scope=scope, entry_id=entry_id)
+        self._bind(bound)
+        self.notes.decided(self._mode, outcome)
+        return Attempt(bound, None, self._finish, run=run, not_started_on=not_started_on)
+
+    def _bound(
+        self,
+        claim: Claim,
+        outcome: GuardOutcome,
+        reason: str | None,
+        entry: Entry | None,
+        entry_id: str | None = None,
+    ) -> Bound:
+        bound = Bound(
+            claim.tool,
+            self._mode.value,
+            outcome,
+            scope=claim.scope,
+            call_id=claim.call_id,
+            digest=claim.digest,
+            entry_id=entry_id if entry is None else entry.entry_id,
+            key=None if entry is None else idempotency_key_of(entry),
+            reason=reason,
+        )
+        self._bind(bound)
+        self.notes.decided(self._mode, outcome)
+        return bound
+
+    def _bind(self, bound: Bound) -> None:
+        """Bind the current span if it shows the call; else the first matching one that starts under it will be."""
+        span = trace.get_current_span()
+        if span.is_recording():
+            bindings.tool_span_is_current(bound, span)
+
+    # -- ends --------------------------------------------------------------------------------------------------------
+
+    def _finish(self, attempt: Attempt, outcome: Outcome, reason: str | None, value: Any) -> None:
+        entry = attempt.entry
+        if entry is None:
+            return
+        if outcome is Outcome.RETURNED and value is not NOT_KEPT:
+            try:
+                self._results.save(entry.entry_id, value)
+            except Exception as error:  # noqa: BLE001 - the user's store
+                self.notes.fault("A result could not be kept in the user's store", error)
+        self.write(lambda ledger: ledger.finish(entry, outcome, reason=reason), entry)
+        if outcome is Outcome.RETURNED and attempt.run is not None and not attempt.run.returned(entry):
+            self.write(lambda ledger: ledger.undeliver(entry), entry)
+        if self._leases is not None:
+            self._leases.let_go(entry)
+
+    def write(self, change: Callable[[Ledger], object], entry: Entry) -> None:
+        """Tell the ledger, now or when it is back. What was evicted there is unknown there, which is all there is to do."""
+        try:
+            change(self._ledger)
+        except UnknownEntryError as error:
+            _log.debug("%s", error)
+        except LedgerError as error:
+            self.notes.later(change, entry, error)
+        except Exception as error:  # noqa: BLE001 - a ledger of somebody else's
+            self.notes.fault("The end of a call could not be told to the ledger", error)
+
+    def _is_down(self) -> bool:
+        """Whether to leave a ledger alone that did not answer just now. Who only observes must not keep tools waiting."""
+        return self._mode is GuardMode.OBSERVE and time.monotonic() < self._down_until
+
+    def undelivered(self, entries: tuple[Entry, ...]) -> None:
+        """Note results that no model has seen."""
+        for entry in entries:
+            self.write(partial(_undeliver, entry=entry), entry)
+
+    def delivered(self, entries: tuple[Entry, ...]) -> None:
+        """Note results that were handed back, and that a model has seen now."""
+        for entry in entries:
+            self.write(partial(_deliver, entry=entry), entry)
+
+    # -- what is known of a call -------------------------------------------------------------------------------------
+
+    def _effect(self, call: Call) -> Effect:
+        declared = self._policy.effect(call.tool)
+        return declared if declared is not Effect.NON_IDEMPOTENT else call.effect or declared
+
+    def _scope_of(self, call: Call, scope: str | None, parent: Bound | None, run: runs.Run | None) -> str:
+        """The application's scope, else the enclosing call's, else the framework's, else the trace's."""
+        found = self._known_scope(call, scope, parent, run)
+        if found:
+            return found
+        span = trace.get_current_span().get_span_context()
+        self._tell_of_missing_scope(call.framework)
+        if call.trace:
+            return call.trace
+        return f"{span.trace_id:032x}" if span.is_valid else _PROCESS_SCOPE
+
+    def _known_scope(self, call: Call, scope: str | None, parent: Bound | None, run: runs.Run | None) -> str | None:
+        found = scope or (run.scope if run is not None else None) or (parent.scope if parent is not None else None)
+        return found or self._scope or call.scope or (run.hint if run is not None else None)
+
+    def _tell_of_missing_scope(self, framework: str | None) -> None:
+        name = framework or "this application"
+        if name not in self._told:
+            self._told.add(name)
+            _log.warning(
+                "The calls of %s have no conversation to tell them apart by, so a repetition in another trace is not "
+                "recognised. Stand `guard.run(scope=...)` around each run, or set GENAI_PROCESSOR_SCOPE.",
+                name,
+            )
+
+
+def _undeliver(ledger: Ledger, entry: Entry) -> None:
+    ledger.undeliver(entry)
+
+
+def _deliver(ledger: Ledger, entry: Entry) -> None:
+    ledger.deliver(entry)

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A guard whose process dies, whose ledger is away, whose callers give up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextvars import Context
+from pathlib import Path
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+
+from genai_processor import GenAIProcessorInstrumentor, Guard, idempotency_key
+from genai_processor.errors import LedgerUnavailableError, ToolSpanCommitmentError
+from genai_processor.guard.hooks import active
+from genai_processor.ledger import Ledger, State, open_ledger
+
+PATIENCE = 20.0
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.005)
+
+
+def refuses(guard: Guard, order: int = 1) -> ToolSpanCommitmentError:
+    with pytest.raises(ToolSpanCommitmentError) as caught, guard.call("pay", None, {"order": order}, scope="s"):
+        raise AssertionError("it ran twice")
+    return caught.value
+
+
+# -- leases ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_that_takes_longer_than_its_lease_is_kept_alive(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    guard, other = Guard(url, lease_seconds=3), open_ledger(url)
+    with guard.call("pay", None, {"order": 1}, scope="s") as attempt:
+        assert attempt.entry is not None
+        entry_id, first = attempt.entry.entry_id, attempt.entry.lease_expires_ns or 0
+
+        def lease() -> int:
+            entry = other.get(entry_id)
+            assert entry is not None
+            assert other.expire() == ()
+            return entry.lease_expires_ns or 0
+
+        wait_until(lambda: lease() > first + 500_000_000)
+    assert other.counts()[State.COMPLETED] == 1
+
+
+_HOLDER = """
+import os, sys, time
+from genai_processor import Guard
+with Guard(sys.argv[1], lease_seconds=0.5).call("pay", None, {"order": 1}, scope="s"):
+    print("inside", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_call_whose_process_is_killed_is_quarantined_and_never_run_again(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    holder = subprocess.Popen([sys.executable, "-c", _HOLDER, url], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "inside\n"
+    guard = Guard(url)
+    holder.send_signal(signal.SIGKILL)
+    holder.wait(PATIENCE)
+    holder.stdout.close()
+    wait_until(guard.ledger.expire)
+    [entry] = guard.ledger.pending().entries
+    assert entry.reason == "no_end_recorded"
+    assert refuses(guard).entry_id == entry.entry_id
+
+
+def test_a_lease_that_is_lost_quarantines_and_the_bodys_own_end_lifts_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    now = [time.time_ns()]
+    from genai_processor.ledger.sqlite import SQLiteLedger
+
+    guard, elsewhere = Guard(url, lease_seconds=0.2), SQLiteLedger(f"{tmp_path}/ledger.db", clock=lambda: now[0])
+    with guard.call("pay", None, {"order": 1}, scope="s"):
+        now[0] += 3_600 * 10**9  # a host whose clock is an hour ahead
+        assert len(elsewhere.expire()) == 1
+        Context().run(refuses, guard)  # here it would be a call within that call
+        wait_until(lambda: "The lease of a running call of pay is lost" in caplog.text)
+    assert guard.ledger.counts()[State.COMPLETED] == 1
+
+
+# -- a ledger that is away ---------------------------------------------------------------------------------------------
+
+
+def test_without_a_ledger_who_enforces_refuses_and_who_observes_runs(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/missing/ledger.db"
+    error = refuses(Guard(url))
+    assert error.reason == "ledger_unavailable"
+    assert "bring the ledger back" in str(error)
+    assert isinstance(error.__cause__, LedgerUnavailableError)
+    with Guard(url, mode="observe").call("pay", None, {"order": 1}, scope="s"):
+        assert idempotency_key() is None
+
+
+def test_without_a_ledger_an_idempotent_tool_runs_all_the_same(tmp_path: Path) -> None:
+    from genai_processor import Policy
+
+    guard = Guard(f"sqlite:///{tmp_path}/missing/ledger.db", policy=Policy(idempotent="pay"))
+    with guard.call("pay", "toolu_a1", {"order": 1}, scope="s"):
+        pass
+
+
+def test_an_end_that_cannot_be_told_is_told_when_the_ledger_is_back(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.db?timeout_seconds=0.1"
+    instrumentor = GenAIProcessorInstrumentor()
+    provider = TracerProvider()
+    instrumentor.instrument(tracer_provider=provider, ledger=url, guard="enforce")
+    try:
+        guard = active()
+        assert guard is not None
+        other = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
+        with guard.call("pay", None, {"order": 1}, scope="s"):
+            other.execute("BEGIN IMMEDIATE")  # somebody holds the file for longer than anybody waits
+        assert refuses(guard).reason == "ledger_unavailable"
+        other.execute("ROLLBACK")
+        other.close()
+        wait_until(lambda: guard.ledger.counts()[State.COMPLETED] == 1)
+    finally:
+        instrumentor.uninstrument()
+
+
+# -- callers that give up ----------------------------------------------------------------------------------------------
+
+
+def test_a_claim_that_is_granted_to_nobody_any_more_never_began(tmp_path: Path) -> None:
+    guard = Guard(f"sqlite:///{tmp_path}/ledger.db")
+    guard.ledger.counts()
+
+    @guard.tool()
+    async def pay(order: int) -> None:
+        raise AssertionError("it ran")
+
+    async def story() -> None:
+        other = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with guard.run("s"):
+            task = asyncio.ensure_future(pay(1))
+            await asyncio.sleep(0.05)  # the loop is free while the claim waits for the file
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        other.execute("ROLLBACK")
+        other.close()
+
+    asyncio.run(story())
+    wait_until(lambda: guard.ledger.counts()[State.NOT_STARTED] == 1)
+
+
+def test_the_event_loop_goes_on_while_a_claim_waits(tmp_path: Path) -> None:
+    guard = Guard(f"sqlite:///{tmp_path}/ledger.db")
+    guard.ledger.counts()
+    other = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None, check_same_thread=False)
+
+    @guard.tool()
+    async def pay(order: int) -> str:
+        return f"paid {order}, {idempotency_key() is not None}"
+
+    async def story() -> str:
+        other.execute("BEGIN IMMEDIATE")
+        with guard.run("s"):
+            task = asyncio.ensure_future(pay(1))
+            for _ in range(20):
+                await asyncio.sleep(0.001)
+            assert not task.done()
+            other.execute("ROLLBACK")
+            return await task
+
+    assert asyncio.run(story()) == "paid 1, True"
+    other.close()
+
+
+# -- forks -------------------------------------------------------------------------------------------------------------
+
+
+def _child(guard: Guard, answers: multiprocessing.Queue[str]) -> None:
+    with contextlib.suppress(ToolSpanCommitmentError), guard.call("pay", None, {"order": 1}, scope="s"):
+        answers.put("ran")
+    answers.put("ended")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_child_asks_the_ledger_that_it_shares_with_its_parent(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    guard, answers = Guard(f"sqlite:///{tmp_path}/ledger.db", lease_seconds=5), context.Queue()
+    with pytest.raises(ConnectionError), guard.call("pay", None, {"order": 1}, scope="s"):
+        raise ConnectionError
+    child = context.Process(target=_child, args=(guard, answers))
+    child.start()
+    assert answers.get(timeout=PATIENCE) == "ended"
+    child.join(PATIENCE)
+    refuses(guard)
+
+
+# -- many at once ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/ledger.db"])
+def test_of_many_threads_with_one_call_one_runs_it(url: str, tmp_path: Path) -> None:
+    guard, ran, begin = Guard(url.format(tmp_path)), list[int](), threading.Barrier(8)
+
+    def run() -> None:
+        begin.wait(PATIENCE)
+        for order in range(20):
+            with (
+                contextlib.suppress(ToolSpanCommitmentError),
+                guard.call("pay", f"toolu_{order}x", {"order": order}, scope="s", turn="t"),
+            ):
+                ran.append(order)
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert sorted(ran) == list(range(20))
+
+
+def test_a_ledger_that_raises_anything_is_a_ledger_that_is_away() -> None:
+    class Broken:
+        def __getattr__(self, name: str) -> object:
+            raise RuntimeError("broken")
+
+    broken: Ledger = Broken()  # type: ignore[assignment]
+    assert refuses(Guard(broken)).reason == "ledger_unavailable"
+    with Guard(broken, mode="observe").call("pay"):
+        pass
