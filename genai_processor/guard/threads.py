@@ -66,8 +66,35 @@ async def ask(threads: Threads | None, function: Callable[[], _T], if_cancelled:
 
 
 async def tell(threads: Threads | None, function: Callable[[], object]) -> None:
-    """Call a function that tells a ledger something, to its end, even if this is cancelled meanwhile."""
-    await ask(threads, function, lambda _: None)
+    """Call a function that tells a ledger something. A cancellation is raised when that is done.
+
+    Whoever cancels a run, and begins it again, then finds in the ledger how the calls of the first one have ended.
+
+    Args:
+        threads: Where to call it; None calls it right here.
+        function: Does the I/O.
+    """
+    if threads is None:
+        function()
+        return
+    try:
+        asyncio.get_running_loop()
+        future = threads.submit(function)
+    except RuntimeError:  # another kind of event loop, or the interpreter's end
+        function()
+        return
+    telling = asyncio.wrap_future(future)
+    cancelled: asyncio.CancelledError | None = None
+    while not telling.done():
+        try:
+            await asyncio.shield(telling)
+        except asyncio.CancelledError as cancellation:
+            cancelled = cancellation
+        except Exception:  # noqa: BLE001 - raised below
+            break
+    error = cancelled or (None if telling.cancelled() else telling.exception())
+    if error is not None:
+        raise error
 
 
 def _drop(done: Future[_T], if_cancelled: Callable[[_T], object]) -> None:

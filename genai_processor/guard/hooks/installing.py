@@ -21,14 +21,17 @@ from genai_processor.guard.modes import GuardMode
 _log = logging.getLogger(__name__)
 
 HOOKS: Final = {
+    "agent_framework": ("genai_processor.guard.hooks.agent_framework",),
     "agents": ("genai_processor.guard.hooks.openai_agents",),
     "agno": ("genai_processor.guard.hooks.agno",),
     "autogen_agentchat": ("genai_processor.guard.hooks.autogen",),
-    "mcp": ("genai_processor.guard.hooks.mcp",),
+    "google.adk": ("genai_processor.guard.hooks.google_adk",),
     "langchain_core": ("genai_processor.guard.hooks.langchain_core",),
     "langgraph.pregel": ("genai_processor.guard.hooks.langgraph",),
+    "mcp": ("genai_processor.guard.hooks.mcp",),
     "pydantic_ai": ("genai_processor.guard.hooks.pydantic_ai",),
     "semantic_kernel": ("genai_processor.guard.hooks.semantic_kernel",),
+    "strands": ("genai_processor.guard.hooks.strands",),
 }
 """Top-level package of a framework -> the modules whose `HOOK` stands in front of it."""
 

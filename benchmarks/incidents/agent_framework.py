@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Microsoft Agent Framework: real agents, tools and sessions; only the model is scripted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from agent_framework import (
+    Agent,
+    AgentSession,
+    BaseChatClient,
+    ChatResponse,
+    ChatResponseUpdate,
+    Content,
+    FunctionInvocationLayer,
+    Message,
+    ResponseStream,
+    function_middleware,
+    tool,
+)
+
+from benchmarks.incidents.kit import Incident, World
+from benchmarks.incidents.other_process import die, in_two_processes, land, main
+
+Ask = tuple[str, dict[str, Any]]
+
+
+def ask(order: str = "o9", tool: str = "refund") -> Ask:
+    return tool, {"order": order}
+
+
+class Scripted(FunctionInvocationLayer[Any], BaseChatClient[Any]):
+    """Proposes the calls of a script, turn by turn, under new ids; then says that it is done."""
+
+    def __init__(self, *script: list[Ask], same_ids: bool = False) -> None:
+        super().__init__()
+        self.script = list(script)
+        self.asked: list[str] = []
+        self.told: list[Any] = []
+        self.same_ids = same_ids
+
+    def _inner_get_response(self, *, messages: Any, stream: bool, options: Any, **kwargs: Any) -> Any:
+        self.told += [content.result for content in messages[-1].contents if content.type == "function_result"]
+        contents = []
+        for name, arguments in self.script.pop(0) if self.script else []:
+            self.asked.append(f"toolu_{name}_same" if self.same_ids else f"toolu_{uuid4()}")
+            contents.append(Content.from_function_call(self.asked[-1], name, arguments=json.dumps(arguments)))
+        contents = contents or [Content.from_text("done")]
+        if stream:
+            return ResponseStream(self._stream(contents), finalizer=ChatResponse.from_updates)
+        return self._answer(contents)
+
+    async def _answer(self, contents: list[Content]) -> ChatResponse[Any]:
+        return ChatResponse(messages=[Message(role="assistant", contents=contents)])
+
+    async def _stream(self, contents: list[Content]) -> AsyncIterator[ChatResponseUpdate]:
+        for content in contents:
+            yield ChatResponseUpdate(role="assistant", contents=[content])
+
+
+def agent(tools: list[Any], *script: list[Ask], same_ids: bool = False, **more: Any) -> Agent[Any]:
+    return Agent(client=Scripted(*script, same_ids=same_ids), tools=tools, **more)
+
+
+def failing(world: World, *, sync: bool = False) -> Any:
+    """A refund whose answer is lost the first time."""
+    failed: list[str] = []
+
+    def commit(order: str) -> str:
+        if failed:
+            return world.commit(order)
+        failed.append(order)
+        return world.commit_then_fail(order)
+
+    async def in_the_loop(order: str) -> str:
+        return commit(order)
+
+    return tool(commit if sync else in_the_loop, name="refund", approval_mode="never_require")
+
+
+def paying(world: World, *, sync: bool = False, approval: Any = "never_require") -> Any:
+    def commit(order: str) -> str:
+        return world.commit(order)
+
+    async def in_the_loop(order: str) -> str:
+        await asyncio.sleep(0)
+        return world.commit(order)
+
+    return tool(commit if sync else in_the_loop, name="refund", approval_mode=approval)
+
+
+def told(story: Callable[[World], Awaitable[None]]) -> Callable[[World], None]:
+    def tell(world: World) -> None:
+        asyncio.run(story(world))  # type: ignore[arg-type]
+
+    return tell
+
+
+def new_id(*, sync: bool = False, same_ids: bool = False) -> Callable[[World], None]:
+    """The framework tells the model of the error, and the model asks again."""
+
+    async def story(world: World) -> None:
+        made = agent([failing(world, sync=sync)], [ask()], [ask()], same_ids=same_ids)
+        await made.run("refund o9", session=AgentSession())
+
+    return told(story)
+
+
+async def streamed(world: World) -> None:
+    async for _ in agent([failing(world)], [ask()], [ask()]).run("refund o9", stream=True, session=AgentSession()):
+        pass
+
+
+async def run_again_by_the_application(world: World) -> None:
+    """Without a session, so that only the application knows what belongs together."""
+    refund = failing(world)
+    for _ in range(2):
+        with world.scope("order o9"):
+            await agent([refund], [ask()]).run("refund o9")
+
+
+async def tried_again_by_middleware(world: World) -> None:
+    @function_middleware
+    async def again(context: Any, call_next: Any) -> None:
+        try:
+            await call_next()
+        except ConnectionError:
+            await call_next()
+
+    await agent([failing(world)], [ask()], middleware=[again]).run("refund o9", session=AgentSession())
+
+
+async def cancelled(world: World) -> None:
+    committed = asyncio.Event()
+
+    async def refund(order: str) -> str:
+        done = world.commit(order)
+        if not committed.is_set():
+            committed.set()
+            await asyncio.Event().wait()
+        return done
+
+    made, session = agent([tool(refund, approval_mode="never_require")], [ask()], [ask()]), AgentSession()
+    first = asyncio.create_task(made.run("refund o9", session=session))
+    await committed.wait()
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    await made.run("refund o9", session=session)
+
+
+async def late_in_a_thread(world: World) -> None:
+    begun, go_on, over = threading.Event(), threading.Event(), threading.Event()
+
+    def refund(order: str) -> str:
+        if begun.is_set():
+            return world.commit(order)
+        begun.set()
+        go_on.wait(30)
+        done = world.commit(order)
+        over.set()
+        return done
+
+    made, session = agent([tool(refund, approval_mode="never_require")], [ask()], [ask()]), AgentSession()
+    first = asyncio.create_task(made.run("refund o9", session=session))
+    await asyncio.to_thread(begun.wait, 30)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    await made.run("refund o9", session=session)
+    go_on.set()
+    await asyncio.to_thread(over.wait, 30)
+
+
+def in_one_run(*script: list[Ask], sync: bool = False) -> Callable[[World], None]:
+    async def story(world: World) -> None:
+        await agent([paying(world, sync=sync)], *script).run("refund", session=AgentSession())
+
+    return told(story)
+
+
+async def dies_beside_a_sibling(world: World) -> None:
+    """One of two is paid, the other one hangs; somebody ends the run, and begins it again."""
+    paid, hangs = asyncio.Event(), asyncio.Event()
+
+    async def refund(order: str) -> str:
+        done = world.commit(order)
+        if order == "o9" and not hangs.is_set():
+            hangs.set()
+            await asyncio.Event().wait()
+        return done
+
+    @function_middleware
+    async def has_its_result(context: Any, call_next: Any) -> None:
+        await call_next()
+        paid.set()
+
+    both = [ask("o8"), ask("o9")]
+    made = agent([tool(refund, approval_mode="never_require")], both, both, middleware=[has_its_result])
+    session = AgentSession()
+    running = asyncio.create_task(made.run("refund both", session=session))
+    await paid.wait()
+    await hangs.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await made.run("refund both", session=session)
+
+
+async def delegated_again(world: World) -> None:
+    helper = agent([failing(world)], [ask()], [], [ask()], name="refunds", description="Refunds.")
+    words = [[("refunds", {"task": "refund o9"})], [("refunds", {"task": "please give the money for o9 back"})]]
+    as_tool = helper.as_tool(name="refunds", arg_name="task")
+    await agent([as_tool], *words).run("refund o9", session=AgentSession())
+
+
+async def approved(world: World) -> None:
+    made, session = agent([paying(world, approval="always_require")], [ask()]), AgentSession()
+    asked = await made.run("refund o9", session=session)
+    answers = [one.to_function_approval_response(True) for one in asked.user_input_requests]
+    await made.run(Message(role="user", contents=answers), session=session)
+
+
+async def bad_arguments(world: World) -> None:
+    wrong: list[Ask] = [("refund", {"ordr": "o9"})]
+    await agent([paying(world)], wrong, wrong).run("refund", session=AgentSession())
+
+
+def _killed(step: str, folder: Path) -> None:
+    """The session is kept by the application, from before the run."""
+
+    async def refund(order: str) -> str:
+        land(folder, order)
+        if step == "first":
+            die()
+        return "done"
+
+    file = folder / "session"
+    session = AgentSession() if step == "first" else AgentSession.from_dict(json.loads(file.read_text(encoding="utf-8")))
+    file.write_text(json.dumps(session.to_dict()), encoding="utf-8")
+    made = agent([tool(refund, approval_mode="never_require")], [ask()])
+    asyncio.run(made.run("refund o9", session=session))  # type: ignore[arg-type]
+
+
+def _approved_later(step: str, folder: Path) -> None:
+    async def refund(order: str) -> str:
+        land(folder, order)
+        return "done"
+
+    async def story() -> None:
+        file = folder / "session"
+        made = agent([tool(refund, approval_mode="always_require")], *([[ask()]] if step == "first" else []))
+        if step == "first":
+            session = AgentSession()
+            asked = await made.run("refund o9", session=session)
+            requests = [one.to_dict() for one in asked.user_input_requests]
+            file.write_text(json.dumps([session.to_dict(), requests]), encoding="utf-8")
+            die()
+        kept, requests = json.loads(file.read_text(encoding="utf-8"))
+        answers = [Content.from_dict(one).to_function_approval_response(True) for one in requests]
+        await made.run(Message(role="user", contents=answers), session=AgentSession.from_dict(kept))
+
+    asyncio.run(story())
+
+
+MODULE = "benchmarks.incidents.agent_framework"
+STORIES = {"killed": _killed, "approved": _approved_later}
+
+
+def killed(world: World) -> None:
+    in_two_processes(world, MODULE, "killed")
+
+
+def approved_in_another_process(world: World) -> None:
+    in_two_processes(world, MODULE, "approved")
+
+
+INCIDENTS: tuple[Incident, ...] = (
+    Incident("commit, 502, new id: async tool", new_id(), 2, 1),
+    Incident("commit, 502, new id: sync tool", new_id(sync=True), 2, 1),
+    Incident("commit, 502, same id", new_id(same_ids=True), 2, 1),
+    Incident("commit, 502, streamed", told(streamed), 2, 1),
+    Incident("commit, 502, run again by the application", told(run_again_by_the_application), 2, 1),
+    Incident("commit, 502, tried again by middleware", told(tried_again_by_middleware), 2, 1),
+    Incident("cancelled after the commit, run again", told(cancelled), 2, 1),
+    Incident("cancelled while a tool is in a thread, run again", told(late_in_a_thread), 2, 1),
+    Incident("three parallel calls: async tool", in_one_run([ask("o1"), ask("o2"), ask("o3")]), 3, 3),
+    Incident("three parallel calls: sync tool", in_one_run([ask("o1"), ask("o2"), ask("o3")], sync=True), 3, 3),
+    Incident("two identical calls in one turn: async tool", in_one_run([ask(), ask()]), 2, 2),
+    Incident("two identical calls in one turn: sync tool", in_one_run([ask(), ask()], sync=True), 2, 2),
+    Incident("the same action in a later turn", in_one_run([ask()], [ask()]), 2, 2),
+    Incident("run dies beside a paid sibling, run again", told(dies_beside_a_sibling), 4, 2),
+    Incident("sub-agent is asked again in other words", told(delegated_again), 2, 1),
+    Incident("a person approves, then resumed", told(approved), 1, 1),
+    Incident("a person approves, resumed in another process", approved_in_another_process, 1, 1),
+    Incident("killed after the commit, run again in another process", killed, 2, 1),
+    Incident("bad arguments", told(bad_arguments), 0, 0),
+)
+
+if __name__ == "__main__":
+    main(STORIES)

@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Google ADK: real runners, sessions and tools; only the model is scripted."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import google.adk
+from google.adk.agents import LlmAgent
+from google.adk.agents.run_config import RunConfig, StreamingMode
+from google.adk.models import BaseLlm, LlmRequest, LlmResponse
+from google.adk.plugins.reflect_retry_tool_plugin import ReflectAndRetryToolPlugin
+from google.adk.runners import Runner
+from google.adk.sessions import InMemorySessionService
+from google.adk.tools import AgentTool, FunctionTool, ToolContext
+from google.genai import types
+
+from benchmarks.incidents.kit import Incident, World
+from benchmarks.incidents.other_process import die, in_two_processes, land, main
+
+APP = "shop"
+Ask = tuple[str, dict[str, Any]]
+IN_THREADS = int(google.adk.__version__.partition(".")[0]) > 1  # 1 has threads in live sessions only
+
+
+def ask(order: str = "o9", tool: str = "refund") -> Ask:
+    return tool, {"order": order}
+
+
+class Scripted(BaseLlm):
+    """Proposes the calls of a script, turn by turn, under new ids; then says that it is done."""
+
+    model: str = "scripted"
+    script: list[list[Ask]] = []
+    same_ids: bool = False
+    asked: list[str] = []
+
+    async def generate_content_async(
+        self, llm_request: LlmRequest, stream: bool = False
+    ) -> AsyncGenerator[LlmResponse, None]:
+        calls = self.script.pop(0) if self.script else []
+        parts = [
+            types.Part(function_call=types.FunctionCall(id=self._id(position), name=name, args=args))
+            for position, (name, args) in enumerate(calls)
+        ] or [types.Part(text="done")]
+        if stream:
+            yield LlmResponse(content=types.Content(role="model", parts=[types.Part(text="I ")]), partial=True)
+        yield LlmResponse(content=types.Content(role="model", parts=parts))
+
+    def _id(self, position: int) -> str:
+        self.asked.append(f"refund-call-{position}" if self.same_ids else f"adk-{uuid4()}")
+        return self.asked[-1]
+
+
+class Shop:
+    """An application: one agent, one conversation, which is run as often as somebody asks."""
+
+    def __init__(self, tools: list[Any], script: list[list[Ask]], *, session: str | None = None, **more: Any) -> None:
+        self.model = Scripted(script=list(script), asked=[], same_ids=more.pop("same_ids", False))
+        self.config: RunConfig | None = more.pop("config", None)
+        self.sessions = more.pop("sessions", None) or InMemorySessionService()
+        self.responses: list[Any] = []
+        self.session = session or f"conversation-{uuid4()}"
+        plugins = more.pop("plugins", None)
+        agent = LlmAgent(name="clerk", model=self.model, tools=tools, **more)
+        self.runner = Runner(
+            app_name=APP, agent=agent, session_service=self.sessions, auto_create_session=True, plugins=plugins
+        )
+
+    async def run(self, message: types.Content | None = None) -> list[Any]:
+        message = message or types.Content(role="user", parts=[types.Part(text="refund")])
+        stream = self.runner.run_async(user_id="u", session_id=self.session, new_message=message, run_config=self.config)
+        events = [event async for event in stream]
+        self.responses += [one.response for event in events for one in event.get_function_responses()]
+        return events
+
+    async def until_it_ends(self, times: int = 2) -> None:
+        """As somebody does who is told that it failed."""
+        for _ in range(times):
+            try:
+                await self.run()
+            except Exception:  # noqa: BLE001 - whatever it is
+                continue
+            return
+
+
+def tool_named(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that commits, as a tool of either kind."""
+    function.__name__ = name
+    return function
+
+
+def failing(world: World, *, sync: bool, once: bool = False) -> Callable[..., Any]:
+    """A refund whose answer is lost: always, or the first time."""
+    failed: list[str] = []
+
+    def commit(order: str) -> str:
+        if once and failed:
+            return world.commit(order)
+        failed.append(order)
+        return world.commit_then_fail(order)
+
+    async def refund(order: str) -> str:
+        return commit(order)
+
+    return tool_named("refund", commit) if sync else refund
+
+
+def paying(world: World, *, sync: bool = False) -> Callable[..., Any]:
+    def commit(order: str) -> str:
+        return world.commit(order)
+
+    async def refund(order: str) -> str:
+        await asyncio.sleep(0)
+        return world.commit(order)
+
+    return tool_named("refund", commit) if sync else refund
+
+
+def told(story: Callable[[World], Awaitable[None]]) -> Callable[[World], None]:
+    def tell(world: World) -> None:
+        asyncio.run(story(world))  # type: ignore[arg-type]
+
+    return tell
+
+
+def new_id(*, sync: bool, **more: Any) -> Callable[[World], None]:
+    async def story(world: World) -> None:
+        await Shop([failing(world, sync=sync, once=True)], [[ask()], [ask()]], **more).until_it_ends()
+
+    return told(story)
+
+
+def with_plugin(world: World) -> Shop:
+    plugins = [ReflectAndRetryToolPlugin(max_retries=3)]
+    return Shop([failing(world, sync=False, once=True)], [[ask()], [ask()]], plugins=plugins)
+
+
+async def reflect_and_retry(world: World) -> None:
+    await with_plugin(world).run()
+
+
+def with_error_callback(world: World) -> Shop:
+    def handled(tool: Any, args: dict[str, Any], tool_context: ToolContext, error: Exception) -> dict[str, Any]:
+        return {"error": f"the payment service said {error}"}
+
+    return Shop([failing(world, sync=False, once=True)], [[ask()], [ask()]], on_tool_error_callback=handled)
+
+
+async def handled_error(world: World) -> None:
+    await with_error_callback(world).run()
+
+
+async def cancelled(world: World) -> None:
+    committed = asyncio.Event()
+
+    async def refund(order: str) -> str:
+        done = world.commit(order)
+        if not committed.is_set():
+            committed.set()
+            await asyncio.Event().wait()
+        return done
+
+    shop = Shop([refund], [[ask()], [ask()]])
+    first = asyncio.create_task(shop.run())
+    await committed.wait()
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    await shop.run()
+
+
+async def late_on_the_loop(world: World) -> None:
+    """ADK runs a sync tool on the loop: it is done when the time-out comes, and nobody gets its result."""
+    running: list[asyncio.Task[Any]] = []
+
+    def refund(order: str) -> str:
+        done = world.commit(order)
+        if running:
+            running.pop().cancel()
+        return done
+
+    shop = Shop([refund], [[ask()], [ask()]])
+    first = asyncio.create_task(shop.run())
+    running.append(first)
+    await asyncio.gather(first, return_exceptions=True)
+    await shop.run()
+
+
+async def late_in_a_thread(world: World) -> None:
+    from google.adk.agents.run_config import ToolThreadPoolConfig
+
+    begun, go_on, over = threading.Event(), threading.Event(), threading.Event()
+
+    def refund(order: str) -> str:
+        if begun.is_set():
+            return world.commit(order)
+        begun.set()
+        go_on.wait(30)
+        done = world.commit(order)
+        over.set()
+        return done
+
+    shop = Shop([refund], [[ask()], [ask()]], config=RunConfig(tool_thread_pool_config=ToolThreadPoolConfig()))
+    first = asyncio.create_task(shop.run())
+    await asyncio.to_thread(begun.wait, 30)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    await shop.run()
+    go_on.set()
+    await asyncio.to_thread(over.wait, 30)
+
+
+def in_one_run(script: list[list[Ask]], *, sync: bool) -> Callable[[World], None]:
+    async def story(world: World) -> None:
+        await Shop([paying(world, sync=sync)], script).run()
+
+    return told(story)
+
+
+async def dies_beside_a_sibling(world: World) -> None:
+    failed: list[str] = []
+
+    async def refund(order: str) -> str:
+        if order == "o9" and not failed:
+            failed.append(order)
+            return world.commit_then_fail(order)
+        return world.commit(order)
+
+    both = [ask("o8"), ask("o9")]
+    await Shop([refund], [both, both]).until_it_ends()
+
+
+async def delegated_again(world: World) -> None:
+    refunds = Scripted(script=[[ask()], [ask()]], asked=[])
+    helper = LlmAgent(name="refunds", model=refunds, tools=[failing(world, sync=False, once=True)])
+    delegations: list[list[Ask]] = [
+        [("refunds", {"request": "refund o9"})],
+        [("refunds", {"request": "please give the money for o9 back"})],
+    ]
+    await Shop([AgentTool(helper)], delegations).until_it_ends()
+
+
+def _confirmations(events: list[Any]) -> list[types.Part]:
+    asked = [call for event in events for call in event.get_function_calls() if call.name == "adk_request_confirmation"]
+    return [
+        types.Part(function_response=types.FunctionResponse(id=call.id, name=call.name, response={"confirmed": True}))
+        for call in asked
+    ]
+
+
+async def approved_first(world: World) -> None:
+    shop = Shop([FunctionTool(paying(world), require_confirmation=True)], [[ask()]])
+    parts = _confirmations(await shop.run())
+    await shop.run(types.Content(role="user", parts=parts))
+
+
+async def approved_inside(world: World) -> None:
+    async def refund(order: str, tool_context: ToolContext) -> dict[str, str]:
+        if tool_context.tool_confirmation is None:
+            tool_context.request_confirmation(hint="really?")
+            return {"status": "waits for a person"}
+        return {"status": world.commit(order)}
+
+    shop = Shop([refund], [[ask()]])
+    parts = _confirmations(await shop.run())
+    await shop.run(types.Content(role="user", parts=parts))
+
+
+async def bad_arguments(world: World) -> None:
+    await Shop([paying(world)], [[("refund", {"ordr": "o9"})], [("refund", {"ordr": "o9"})]]).run()
+
+
+def _goes_on(step: str, folder: Path) -> None:
+    from google.adk.sessions.sqlite_session_service import SqliteSessionService
+
+    async def refund(order: str) -> str:
+        land(folder, order)
+        if step == "first":
+            die()
+        return "done"
+
+    sessions = SqliteSessionService(str(folder / "sessions.db"))
+    asyncio.run(Shop([refund], [[ask()]], session="c1", sessions=sessions).run())
+
+
+def killed(world: World) -> None:
+    in_two_processes(world, "benchmarks.incidents.google_adk", "killed")
+
+
+INCIDENTS: tuple[Incident, ...] = (
+    Incident("commit, 502, run again: async tool", new_id(sync=False), 2, 1),
+    Incident("commit, 502, run again: sync tool", new_id(sync=True), 2, 1),
+    Incident("commit, 502, run again: same id", new_id(sync=False, same_ids=True), 2, 1),
+    Incident(
+        "commit, 502, run again: streamed",
+        new_id(sync=False, config=RunConfig(streaming_mode=StreamingMode.SSE)),
+        2,
+        1,
+    ),
+    Incident("commit, 502, asked to try again by ReflectAndRetryToolPlugin", told(reflect_and_retry), 2, 1),
+    Incident("commit, 502, error told to the model by a callback", told(handled_error), 2, 1),
+    Incident("cancelled after the commit, run again", told(cancelled), 2, 1),
+    Incident("cancelled as a sync tool returns, run again", told(late_on_the_loop), 2, 1),
+    *([Incident("cancelled while a tool is in a thread, run again", told(late_in_a_thread), 2, 1)] if IN_THREADS else []),
+    Incident("three parallel calls: async tool", in_one_run([[ask("o1"), ask("o2"), ask("o3")]], sync=False), 3, 3),
+    Incident("three parallel calls: sync tool", in_one_run([[ask("o1"), ask("o2"), ask("o3")]], sync=True), 3, 3),
+    Incident("two identical calls in one turn: async tool", in_one_run([[ask(), ask()]], sync=False), 2, 2),
+    Incident("two identical calls in one turn: sync tool", in_one_run([[ask(), ask()]], sync=True), 2, 2),
+    Incident("the same action in a later turn", in_one_run([[ask()], [ask()]], sync=False), 2, 2),
+    Incident("run dies beside a paid sibling, run again", told(dies_beside_a_sibling), 4, 2),
+    Incident("sub-agent is asked again in other words", told(delegated_again), 2, 1),
+    Incident("a person approves: require_confirmation", told(approved_first), 1, 1),
+    Incident("a person approves: asked for inside the tool", told(approved_inside), 1, 1),
+    Incident("killed after the commit, run again in another process", killed, 2, 1),
+    Incident("bad arguments", told(bad_arguments), 0, 0),
+)
+
+if __name__ == "__main__":
+    main({"killed": _goes_on})

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Strands Agents: real agents, tools and sessions; only the model is scripted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from strands import Agent, ToolContext, tool
+from strands.hooks import AfterToolCallEvent
+from strands.models import Model
+from strands.session.file_session_manager import FileSessionManager
+
+from benchmarks.incidents.kit import Incident, World
+from benchmarks.incidents.other_process import die, in_two_processes, land, main
+
+Ask = tuple[str, dict[str, Any]]
+
+
+def ask(order: str = "o9", tool: str = "refund") -> Ask:
+    return tool, {"order": order}
+
+
+class Scripted(Model):
+    """Proposes the calls of a script, turn by turn, under new ids; then says that it is done."""
+
+    def __init__(self, *script: list[Ask], same_ids: bool = False) -> None:
+        self.script = list(script)
+        self.asked: list[str] = []
+        self.told: list[str] = []
+        self._same_ids = same_ids
+
+    def update_config(self, **model_config: Any) -> None: ...
+
+    def get_config(self) -> dict[str, Any]:
+        return {}
+
+    def structured_output(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+    async def stream(self, messages: Any, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        results = [block["toolResult"] for block in messages[-1]["content"] if "toolResult" in block]
+        self.told += [block["text"] for result in results for block in result["content"]]
+        calls = self.script.pop(0) if self.script else []
+        yield {"messageStart": {"role": "assistant"}}
+        for name, arguments in calls:
+            self.asked.append(f"toolu_{name}_same" if self._same_ids else f"toolu_{uuid4()}")
+            yield {"contentBlockStart": {"start": {"toolUse": {"toolUseId": self.asked[-1], "name": name}}}}
+            yield {"contentBlockDelta": {"delta": {"toolUse": {"input": json.dumps(arguments)}}}}
+            yield {"contentBlockStop": {}}
+        if not calls:
+            yield {"contentBlockStart": {"start": {}}}
+            yield {"contentBlockDelta": {"delta": {"text": "done"}}}
+            yield {"contentBlockStop": {}}
+        yield {"messageStop": {"stopReason": "tool_use" if calls else "end_turn"}}
+
+
+def agent(tools: list[Any], *script: list[Ask], same_ids: bool = False, **more: Any) -> Agent:
+    return Agent(model=Scripted(*script, same_ids=same_ids), tools=tools, callback_handler=None, **more)
+
+
+def failing(world: World, *, sync: bool = False) -> Any:
+    """A refund whose answer is lost the first time."""
+    failed: list[str] = []
+
+    def commit(order: str) -> str:
+        if failed:
+            return world.commit(order)
+        failed.append(order)
+        return world.commit_then_fail(order)
+
+    async def in_the_loop(order: str) -> str:
+        return commit(order)
+
+    return tool(commit if sync else in_the_loop, name="refund")
+
+
+def paying(world: World, *, sync: bool = False) -> Any:
+    def commit(order: str) -> str:
+        return world.commit(order)
+
+    async def in_the_loop(order: str) -> str:
+        await asyncio.sleep(0)
+        return world.commit(order)
+
+    return tool(commit if sync else in_the_loop, name="refund")
+
+
+def told(story: Callable[[World], Awaitable[None]]) -> Callable[[World], None]:
+    def tell(world: World) -> None:
+        asyncio.run(story(world))  # type: ignore[arg-type]
+
+    return tell
+
+
+def new_id(*, sync: bool = False, same_ids: bool = False) -> Callable[[World], None]:
+    """Strands tells the model of the error, and the model asks again."""
+
+    def tell(world: World) -> None:
+        agent([failing(world, sync=sync)], [ask()], [ask()], same_ids=same_ids)("refund o9")
+
+    return tell
+
+
+async def streamed(world: World) -> None:
+    async for _ in agent([failing(world)], [ask()], [ask()]).stream_async("refund o9"):
+        pass
+
+
+def run_again_by_the_application(world: World) -> None:
+    """With a new agent, so that only the application knows what belongs together."""
+    refund = failing(world)
+    for _ in range(2):
+        with world.scope("order o9"):
+            agent([refund], [ask()])("refund o9")
+
+
+def retried_by_a_hook(world: World) -> None:
+    made = agent([failing(world)], [ask()])
+
+    def again(event: AfterToolCallEvent) -> None:
+        event.retry = event.exception is not None
+
+    made.hooks.add_callback(AfterToolCallEvent, again)
+    made("refund o9")
+
+
+def called_directly(world: World) -> None:
+    made = agent([failing(world)])
+    for _ in range(2):
+        made.tool.refund(order="o9")
+
+
+async def cancelled(world: World) -> None:
+    committed = asyncio.Event()
+
+    async def refund(order: str) -> str:
+        done = world.commit(order)
+        if not committed.is_set():
+            committed.set()
+            await asyncio.Event().wait()
+        return done
+
+    made = agent([tool(refund)], [ask()], [ask()])
+    first = asyncio.create_task(made.invoke_async("refund o9"))
+    await committed.wait()
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    await made.invoke_async("refund o9")
+
+
+async def late_in_a_thread(world: World) -> None:
+    begun, go_on, over = threading.Event(), threading.Event(), threading.Event()
+
+    def refund(order: str) -> str:
+        if begun.is_set():
+            return world.commit(order)
+        begun.set()
+        go_on.wait(30)
+        done = world.commit(order)
+        over.set()
+        return done
+
+    made = agent([tool(refund)], [ask()], [ask()])
+    first = asyncio.create_task(made.invoke_async("refund o9"))
+    await asyncio.to_thread(begun.wait, 30)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    await made.invoke_async("refund o9")
+    go_on.set()
+    await asyncio.to_thread(over.wait, 30)
+
+
+def in_one_run(*script: list[Ask], sync: bool = False) -> Callable[[World], None]:
+    def tell(world: World) -> None:
+        agent([paying(world, sync=sync)], *script)("refund")
+
+    return tell
+
+
+async def dies_beside_a_sibling(world: World) -> None:
+    """One of two is paid, the other one hangs; somebody ends the run, and begins it again."""
+    paid, hangs = asyncio.Event(), asyncio.Event()
+
+    async def refund(order: str) -> str:
+        done = world.commit(order)
+        if order == "o9" and not hangs.is_set():
+            hangs.set()
+            await asyncio.Event().wait()
+        return done
+
+    def has_its_result(event: AfterToolCallEvent) -> None:
+        paid.set()
+
+    both = [ask("o8"), ask("o9")]
+    made = agent([tool(refund)], both, both)
+    made.hooks.add_callback(AfterToolCallEvent, has_its_result)
+    running = asyncio.create_task(made.invoke_async("refund both"))
+    await paid.wait()
+    await hangs.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await made.invoke_async("refund both")
+
+
+def delegated_again(world: World) -> None:
+    helper = agent([failing(world)], [ask()], [], [ask()], name="refunds")
+    as_tool = helper.as_tool(name="refunds", description="Refunds.")
+    agent(
+        [as_tool],
+        [("refunds", {"input": "refund o9"})],
+        [("refunds", {"input": "please give the money for o9 back"})],
+    )("refund o9")
+
+
+def _asking_first(world: World) -> Any:
+    @tool(context=True)
+    def refund(order: str, tool_context: ToolContext) -> str:
+        if tool_context.interrupt("approve", reason="really?") == "yes":
+            return world.commit(order)
+        return "declined"
+
+    return refund
+
+
+def approved(world: World) -> None:
+    made = agent([_asking_first(world)], [ask()])
+    asked = made("refund o9")
+    made([{"interruptResponse": {"interruptId": one.id, "response": "yes"}} for one in asked.interrupts])
+
+
+def bad_arguments(world: World) -> None:
+    wrong: list[Ask] = [("refund", {"ordr": "o9"})]
+    agent([paying(world)], wrong, wrong)("refund")
+
+
+def _goes_on(step: str, folder: Path) -> None:
+    @tool
+    def refund(order: str) -> str:
+        land(folder, order)
+        if step == "first":
+            die()
+        return "done"
+
+    sessions = FileSessionManager(session_id="c1", storage_dir=str(folder))
+    agent([refund], [ask()], session_manager=sessions)("refund o9")
+
+
+def _approved_later(step: str, folder: Path) -> None:
+    @tool(context=True)
+    def refund(order: str, tool_context: ToolContext) -> str:
+        if tool_context.interrupt("approve") == "yes":
+            land(folder, order)
+        return "done"
+
+    sessions = FileSessionManager(session_id="c1", storage_dir=str(folder))
+    made = agent([refund], *([[ask()]] if step == "first" else []), session_manager=sessions)
+    if step == "first":
+        asked = made("refund o9")
+        (folder / "asked").write_text(asked.interrupts[0].id, encoding="utf-8")
+        die()
+    asked_for = (folder / "asked").read_text(encoding="utf-8")
+    made([{"interruptResponse": {"interruptId": asked_for, "response": "yes"}}])
+
+
+MODULE = "benchmarks.incidents.strands"
+STORIES = {"killed": _goes_on, "approved": _approved_later}
+
+
+def killed(world: World) -> None:
+    in_two_processes(world, MODULE, "killed")
+
+
+def approved_in_another_process(world: World) -> None:
+    in_two_processes(world, MODULE, "approved")
+
+
+INCIDENTS: tuple[Incident, ...] = (
+    Incident("commit, 502, new id: async tool", new_id(), 2, 1),
+    Incident("commit, 502, new id: sync tool", new_id(sync=True), 2, 1),
+    Incident("commit, 502, same id", new_id(same_ids=True), 2, 1),
+    Incident("commit, 502, streamed", told(streamed), 2, 1),
+    Incident("commit, 502, run again by the application", run_again_by_the_application, 2, 1),
+    Incident("commit, 502, tried again by a hook", retried_by_a_hook, 2, 1),
+    Incident("commit, 502, called directly again", called_directly, 2, 1),
+    Incident("cancelled after the commit, run again", told(cancelled), 2, 1),
+    Incident("cancelled while a tool is in a thread, run again", told(late_in_a_thread), 2, 1),
+    Incident("three parallel calls: async tool", in_one_run([ask("o1"), ask("o2"), ask("o3")]), 3, 3),
+    Incident("three parallel calls: sync tool", in_one_run([ask("o1"), ask("o2"), ask("o3")], sync=True), 3, 3),
+    Incident("two identical calls in one turn: async tool", in_one_run([ask(), ask()]), 2, 2),
+    Incident("two identical calls in one turn: sync tool", in_one_run([ask(), ask()], sync=True), 2, 2),
+    Incident("the same action in a later turn", in_one_run([ask()], [ask()]), 2, 2),
+    Incident("run dies beside a paid sibling, run again", told(dies_beside_a_sibling), 4, 2),
+    Incident("sub-agent is asked again in other words", delegated_again, 2, 1),
+    Incident("a person approves: interrupt, then resumed", approved, 1, 1),
+    Incident("a person approves, resumed in another process", approved_in_another_process, 1, 1),
+    Incident("killed after the commit, run again in another process", killed, 2, 1),
+    Incident("bad arguments", bad_arguments, 0, 0),
+)
+
+if __name__ == "__main__":
+    main(STORIES)

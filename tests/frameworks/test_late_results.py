@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results that come when nobody waits for them any more, and installing before what is wrapped is imported."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from genai_processor.guard.attempt import Attempt
+from genai_processor.guard.calls import Call
+from genai_processor.guard.guard import Guard
+from genai_processor.guard.hooks import installing
+from genai_processor.guard.hooks.base import Hook, Target
+from genai_processor.guard.runs import Run
+from genai_processor.guard.threads import Threads, tell
+from genai_processor.ledger import State
+
+
+@pytest.mark.parametrize(("turn", "state"), [("turn 1", State.UNDELIVERED), (None, State.COMPLETED)])
+def test_a_result_that_comes_after_the_run_has_died_is_undelivered(turn: str | None, state: State) -> None:
+    guard, run = Guard(), Run()
+    with guard.running(run):
+        attempt = guard.begin(Call("refund", "toolu_a1", {"order": "o9"}, "c1", turn))
+    assert isinstance(attempt, Attempt)
+    guard.died(run)
+    attempt.returned("done")
+    assert {one: number for one, number in guard.ledger.counts().items() if number} == {state: 1}
+
+
+def test_a_cancelled_call_has_told_its_ledger_before_the_cancellation_goes_on() -> None:
+    """So that whoever begins the run again finds how its calls have ended."""
+    begun, go_on, told = threading.Event(), threading.Event(), list[str]()
+
+    def slowly() -> None:
+        begun.set()
+        go_on.wait(30)
+        told.append("told")
+
+    async def story() -> None:
+        telling = asyncio.create_task(tell(Threads(), slowly))
+        await asyncio.to_thread(begun.wait, 30)
+        for _ in range(2):
+            telling.cancel()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        assert not telling.done()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await telling
+        assert told == ["told"]
+
+    asyncio.run(story())
+
+
+def test_what_a_told_ledger_raises_is_raised() -> None:
+    def fail() -> None:
+        raise OSError("no room")
+
+    with pytest.raises(OSError, match="no room"):
+        asyncio.run(tell(Threads(), fail))
+
+
+def test_targets_in_modules_that_are_imported_later_are_wrapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "a_framework"
+    package.mkdir()
+    for name in ("__init__", "one", "two"):
+        (package / f"{name}.py").write_text("def call(tool):\n    return 'bare'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def wrapper(guard: Guard, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> str:
+        return "guarded"
+
+    hook = ModuleType("a_hook")
+    hook.HOOK = Hook(
+        "a framework", tuple(Target(f"a_framework.{one}", "call", ("tool",), wrapper) for one in ("one", "two"))
+    )
+    monkeypatch.setitem(sys.modules, "a_hook", hook)
+    monkeypatch.setitem(installing.HOOKS, "a_framework", ("a_hook",))
+    installing.install(Guard())
+    try:
+        two = importlib.import_module("a_framework.two")
+        one = importlib.import_module("a_framework.one")
+        assert (one.call("x"), two.call("x")) == ("guarded", "guarded")
+    finally:
+        installing.uninstall()
+        for name in ("a_framework", "a_framework.one", "a_framework.two"):
+            sys.modules.pop(name, None)
