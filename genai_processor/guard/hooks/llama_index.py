@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """LlamaIndex: `FunctionAgent`, `ReActAgent`, `CodeActAgent` (its code as one call) and `AgentWorkflow`.
 
-Claims where an agent hands a call to its tool. The response that proposed a call is noted in the workflow's context, which an
-application may persist. A tool's exception is a result there. Whether a run dies is seen at the steps of the agent, since that
-is before whoever waits for the run gets to know.
+Claims where an agent hands a call to its tool. The response that proposed a call is noted in the workflow's context, which
+an application may persist. A tool's exception is a result there. Whether a run dies is seen at the steps of the agent, since
+that is before whoever waits for the run gets to know.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import Any, Final
 
 from genai_processor.guard.actions import action_digest
@@ -38,7 +39,8 @@ class _Proposal:
     proposed: tuple[tuple[str, str | None], ...] = ()
 
 
-_proposal: Final[ContextVar[_Proposal]] = ContextVar("genai_processor_llama_index", default=_Proposal())
+_UNKNOWN: Final = _Proposal()
+_proposal: Final[ContextVar[_Proposal]] = ContextVar("genai_processor_llama_index", default=_UNKNOWN)
 
 
 def _run(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -137,14 +139,12 @@ async def _body(tool: Any, given: Any, call: Callable[[], Awaitable[Any]]) -> An
 
 def _cannot_begin(tool: Any, given: Any) -> bool:
     """Whether the arguments do not fit the function that a plain tool calls, so that calling it raises."""
-    from llama_index.core.tools import FunctionTool
-    from llama_index.core.tools.function_tool import sync_to_async
-
-    acall = inspect.getattr_static(FunctionTool, "acall")
-    if not isinstance(tool, FunctionTool) or inspect.getattr_static(tool, "acall", None) is not acall:
+    module = import_module("llama_index.core.tools.function_tool")
+    acall = inspect.getattr_static(module.FunctionTool, "acall")
+    if not isinstance(tool, module.FunctionTool) or inspect.getattr_static(tool, "acall", None) is not acall:
         return False
     function = tool.async_fn
-    if getattr(function, "__code__", None) is sync_to_async(len).__code__:
+    if getattr(function, "__code__", None) is module.sync_to_async(len).__code__:
         function = tool.real_fn  # it runs this in a thread, with whatever it gets
     everything = {**getattr(tool, "_field_defaults", {}), **getattr(tool, "partial_params", {}), **given}
     if tool.requires_context and tool.ctx_param_name is not None:
@@ -166,24 +166,20 @@ def _failure(output: Any) -> str | None:
 
 
 def _refuse(given: Any, refused: Refused) -> Any:
-    from llama_index.core.tools import ToolOutput
-
-    return ToolOutput(
+    return import_module("llama_index.core.tools").ToolOutput(
         tool_name=refused.tool,
         content=refused.text,
         raw_input=given,
         raw_output=refused.text,
         is_error=True,
-        exception=refused.error(),
     )
 
 
 def _waiting() -> tuple[type[BaseException], ...]:
     try:
-        from workflows.runtime.types.results import WaitingForEvent
-    except ImportError:  # before 2.9, a step that waits for somebody does just that
+        return (import_module("workflows.runtime.types.results").WaitingForEvent,)
+    except (ImportError, AttributeError):  # before 2.9, a step that waits for somebody does just that
         return ()
-    return (WaitingForEvent,)
 
 
 def _targets(module: str, agent: str) -> tuple[Target, ...]:
