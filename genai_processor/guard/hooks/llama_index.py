@@ -158,11 +158,11 @@ def _cannot_begin(tool: Any, given: Any) -> bool:
     return False
 
 
-def _failure(output: Any) -> str | None:
+def _failure(output: Any) -> str | BaseException | None:
     if not getattr(output, "is_error", False):
         return None
-    error = getattr(output, "exception", None)
-    return "error_result" if error is None else type(error).__name__
+    error: BaseException | None = getattr(output, "exception", None)
+    return "error_result" if error is None else error
 
 
 def _refuse(given: Any, refused: Refused) -> Any:
