@@ -5,9 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import copy_context
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("CREWAI_DISABLE_TELEMETRY", "true")
@@ -17,6 +22,7 @@ from crewai import Agent, BaseLLM, Crew, Task
 from crewai.tools import BaseTool, tool
 
 from benchmarks.incidents.kit import Incident, World, count
+from genai_processor.guard.hooks import active
 
 Turn = str | list[tuple[str, str, dict[str, Any]]] | Exception
 """What a scripted model does: write a text, call tools (id, name, arguments), or fail."""
@@ -141,6 +147,12 @@ async def _kickoff(made: Crew) -> None:
     await made.akickoff()
 
 
+def streamed(world: World) -> None:
+    with world.scope("o7"):
+        for _ in crew(agent(again(), refund_that_fails(world)), stream=True).kickoff():
+            pass
+
+
 def alone(world: World) -> None:
     """An agent without a crew."""
     with world.scope("o7"):
@@ -200,8 +212,6 @@ def late_in_thread(world: World) -> None:
 
 
 def _thread(function: Callable[[], None]) -> threading.Thread:
-    from contextvars import copy_context
-
     thread = threading.Thread(target=copy_context().run, args=(function,))
     thread.start()
     return thread
@@ -310,6 +320,43 @@ def bad_arguments(world: World, native: bool = True) -> None:
         run(agent(turns, refund_that_works(world), native=native))
 
 
+# -- in another process ----------------------------------------------------------------------------------------------------
+
+
+def run_by_another_process(world: World) -> None:
+    """A process dies in the middle of a call, and another one runs the crew again."""
+    guard = active()
+    with tempfile.TemporaryDirectory() as directory:
+        for part in ("first", "second"):
+            subprocess.run(
+                [sys.executable, "-m", "benchmarks.incidents.crewai", directory, part],
+                env={**os.environ, "GUARD_MODE": "off" if guard is None else guard.mode.value},
+                timeout=120,
+                check=False,
+                stdin=subprocess.DEVNULL,
+            )
+        for effect in (Path(directory) / "effects").read_text().split():
+            world.commit(effect)
+
+
+def _main(directory: Path, part: str) -> None:
+    from genai_processor.guard.guard import Guard
+    from genai_processor.guard.hooks import install
+
+    mode = os.environ["GUARD_MODE"]
+    if mode != "off":
+        install(Guard(f"sqlite:///{directory / 'ledger.db'}", mode=mode, scope="o7"))
+
+    def body(order: str) -> str:
+        with (directory / "effects").open("a") as file:
+            file.write(order + "\n")
+        if part == "first":
+            os._exit(1)
+        return "done"
+
+    run(agent([[(f"call_{part}", "refund", ORDER)], "done"], _tool(body, "class")))
+
+
 def _in(tell: Callable[..., None], **kwargs: Any) -> Callable[[World], None]:
     return lambda world: tell(world, **kwargs)
 
@@ -319,6 +366,7 @@ INCIDENTS: tuple[Incident, ...] = (
     Incident("commit then 502, new id (@tool)", _in(new_id, kind="function"), 2, 1),
     Incident("commit then 502, new id (async @tool)", _in(new_id, kind="coroutine"), 2, 1),
     Incident("commit then 502, new id, akickoff", in_async, 2, 1),
+    Incident("streamed run", streamed, 2, 1),
     Incident("commit then 502, new id, an agent without a crew", alone, 2, 1),
     Incident("same id again", same_id, 2, 1),
     Incident("handled error, ReAct", written, 6, 1),
@@ -333,11 +381,15 @@ INCIDENTS: tuple[Incident, ...] = (
     Incident("the same action in a later text after success, ReAct", later_text, 3, 3),
     Incident("a run dies with one of two calls paid, and CrewAI runs it again", dies, 4, 2),
     Incident("work delegated again in other words", delegated_again, 2, 1),
+    Incident("run again by another process", run_by_another_process, 2, 1),
     Incident("arguments that do not fit", bad_arguments, 0, 0),
     Incident("arguments that do not fit, ReAct", _in(bad_arguments, native=False), 0, 0),
 )
 
 
 if __name__ == "__main__":
-    for incident in INCIDENTS:
-        print(incident.name, count(incident))
+    if len(sys.argv) == 3:
+        _main(Path(sys.argv[1]), sys.argv[2])
+    else:
+        for incident in INCIDENTS:
+            print(incident.name, count(incident))

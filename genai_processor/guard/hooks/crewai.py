@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """CrewAI: tools of agents that call functions, and of agents that write what they want to do (ReAct).
 
-Three classes run tools, each by itself: `BaseTool`, `Tool` (of the decorator) and `CrewStructuredTool`, which ReAct uses, and
-twice over where the first attempt raises. Whatever a tool raises becomes a text for the model, so `raise` needs a second
+Three classes run tools, each by itself: `BaseTool`, `Tool` (of the decorator) and `CrewStructuredTool`, which ReAct uses,
+and twice over where the first attempt raises. Whatever a tool raises becomes a text for the model, so `raise` needs a second
 place, where the framework lets its own kind of abortion out.
 """
 
@@ -54,7 +54,9 @@ class _Proposal:
 
 
 _proposal: Final[ContextVar[_Proposal | None]] = ContextVar("genai_processor_crewai", default=None)
-_batch: Final[ContextVar[tuple[str, list[tuple[str, Any]]] | None]] = ContextVar("genai_processor_crewai_batch", default=None)
+_batch: Final[ContextVar[tuple[str, list[tuple[str, Any]]] | None]] = ContextVar(
+    "genai_processor_crewai_batch", default=None
+)
 
 
 # -- what the model proposed -----------------------------------------------------------------------------------------------
@@ -171,7 +173,7 @@ def _given(tool: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _parsed(validate: Callable[[Any], Any], given: Any) -> Any:
-    """The arguments as the body gets them: ReAct tries again with arguments that it had left out, and that change nothing."""
+    """The arguments as the body gets them: ReAct tries again with some that it had left out, and that change nothing."""
     try:
         return validate(given)
     except Exception:  # noqa: BLE001 - the tool will say so itself
@@ -223,7 +225,9 @@ def _abortion() -> Any:
 # -- runs ------------------------------------------------------------------------------------------------------------------
 
 
-def _executed(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _executed(
+    guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     outer = current_run()
     own = Run(None if outer is None else outer.scope, None if outer is None else outer.hint)
     with guard.running(own):
