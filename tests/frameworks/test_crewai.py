@@ -252,6 +252,12 @@ def test_what_a_dead_run_has_paid_is_undelivered() -> None:
         assert states(guard, "o7", "refund", order="o9") == ["undelivered"]
 
 
+def test_what_was_paid_in_time_that_was_over_is_undelivered() -> None:
+    with hooked() as guard:
+        stories.timed_out(World())
+    assert states(guard, "o7", "refund", **ORDER) == ["undelivered"]
+
+
 def test_what_a_run_that_ends_well_has_paid_is_delivered() -> None:
     with hooked() as guard, guard.run("o7"):
         stories.later_turn(World())

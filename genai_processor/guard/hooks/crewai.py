@@ -225,14 +225,28 @@ def _abortion() -> Any:
 # -- runs ------------------------------------------------------------------------------------------------------------------
 
 
-def _executed(
-    guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+class _Execution(Run):
+    """A run of one agent. Where its time is over, the framework lets it end, and throws away what came of it."""
+
+    def __init__(self, agent: Any, outer: Run | None) -> None:
+        super().__init__(None if outer is None else outer.scope, None if outer is None else outer.hint)
+        self.agent = agent
+
+
+def _executed(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
+    return _within(guard, instance.agent, partial(wrapped, *args, **kwargs))
+
+
+def _timed(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
+    return _within(guard, instance, partial(wrapped, *args, **kwargs))
+
+
+def _within(guard: Guard, agent: Any, execute: Callable[[], Any]) -> Any:
     outer = current_run()
-    own = Run(None if outer is None else outer.scope, None if outer is None else outer.hint)
-    with guard.running(own):
-        value = wrapped(*args, **kwargs)
-    return value
+    if isinstance(outer, _Execution) and outer.agent is agent:
+        return execute()
+    with guard.running(_Execution(agent, outer)):
+        return execute()
 
 
 async def _aexecuted(guard: Guard, wrapped: Callable[..., Awaitable[Any]], instance: Any, args: Any, kwargs: Any) -> Any:
@@ -256,6 +270,7 @@ HOOK = Hook(
         Target(_STRUCTURED, "CrewStructuredTool.ainvoke", ("input",), _ainvoke),
         Target(_STRUCTURED, "CrewStructuredTool._increment_usage_count", (), _begun),
         Target(_EXECUTOR, "AgentExecutor._execute_single_native_tool_call", ("tool_call",), _native),
+        Target("crewai.agent.core", "Agent._execute_with_timeout", ("timeout",), _timed),
         Target(_EXECUTOR, "AgentExecutor.invoke", ("inputs",), _executed),
         Target(_EXECUTOR, "AgentExecutor.invoke_async", ("inputs",), _aexecuted),
         Target("crewai.utilities.agent_utils", "execute_single_native_tool_call", ("tool_call",), _native),
