@@ -169,7 +169,7 @@ def called_directly(world: World) -> None:
 
 
 def timed_out(world: World) -> None:
-    """The task's time is over before the tool gets its answer. CrewAI lets it end all the same; the application runs it again."""
+    """The task's time is over before the tool has its answer. CrewAI lets it end all the same; it is run again."""
 
     def slowly(order: str) -> str:
         world.commit(order)

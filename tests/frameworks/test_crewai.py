@@ -252,10 +252,11 @@ def test_what_a_dead_run_has_paid_is_undelivered() -> None:
         assert states(guard, "o7", "refund", order="o9") == ["undelivered"]
 
 
-def test_what_was_paid_in_time_that_was_over_is_undelivered() -> None:
+def test_what_was_paid_when_time_was_over_is_undelivered_until_it_is_handed_back() -> None:
     with hooked() as guard:
         stories.timed_out(World())
-    assert states(guard, "o7", "refund", **ORDER) == ["undelivered"]
+    (entry,) = entries(guard, "o7", "refund", **ORDER)
+    assert [change.after.value for change in entry.history] == ["completed", "undelivered", "completed"]
 
 
 def test_what_a_run_that_ends_well_has_paid_is_delivered() -> None:
