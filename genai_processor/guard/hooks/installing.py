@@ -24,6 +24,7 @@ HOOKS: Final = {
     "crewai": ("genai_processor.guard.hooks.crewai",),
     "llama_index.core": ("genai_processor.guard.hooks.llama_index",),
     "pydantic_ai": ("genai_processor.guard.hooks.pydantic_ai",),
+    "smolagents": ("genai_processor.guard.hooks.smolagents",),
 }
 """Top-level package of a framework -> the modules whose `HOOK` stands in front of it."""
 
