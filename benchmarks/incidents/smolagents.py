@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -52,7 +53,9 @@ class Script(Model):
         if isinstance(turn, str):
             return ChatMessage(role="assistant", content=f"Thought: go on\n<code>\n{turn}\n</code>")
         calls = [
-            ChatMessageToolCall(id=call_id, type="function", function=ChatMessageToolCallFunction(name=name, arguments=given))
+            ChatMessageToolCall(
+                id=call_id, type="function", function=ChatMessageToolCallFunction(name=name, arguments=given)
+            )
             for call_id, name, given in turn
         ]
         return ChatMessage(role="assistant", content="", tool_calls=calls)
@@ -60,7 +63,12 @@ class Script(Model):
     def generate_stream(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
         message = self.generate(messages)
         calls = [
-            ChatMessageToolCallStreamDelta(index=index, id=call.id, type="function", function=call.function)
+            ChatMessageToolCallStreamDelta(
+                index=index,
+                id=call.id,
+                type="function",
+                function=ChatMessageToolCallFunction(name=call.function.name, arguments=json.dumps(call.function.arguments)),
+            )
             for index, call in enumerate(message.tool_calls or ())
         ]
         yield ChatMessageStreamDelta(content=message.content, tool_calls=calls or None)
@@ -140,9 +148,9 @@ def streamed(world: World) -> None:
 
 def in_code(world: World, kind: str = "class") -> None:
     with world.scope("o7"):
-        coder(['print(refund("o7"))', 'print(refund(order="o7"))', 'final_answer("done")'], refund_that_fails(world, kind)).run(
-            "Refund order o7"
-        )
+        coder(
+            ['print(refund("o7"))', 'print(refund(order="o7"))', 'final_answer("done")'], refund_that_fails(world, kind)
+        ).run("Refund order o7")
 
 
 LOOP = """
@@ -227,7 +235,9 @@ def later_turn(world: World) -> None:
 
 def later_code(world: World) -> None:
     with world.scope("o7"):
-        coder(['print(refund("o7"))', 'print(refund("o7"))', 'final_answer("done")'], refund_that_works(world)).run("Refund o7")
+        coder(['print(refund("o7"))', 'print(refund("o7"))', 'final_answer("done")'], refund_that_works(world)).run(
+            "Refund o7"
+        )
 
 
 def _only_o9_works(world: World) -> Any:
@@ -257,7 +267,9 @@ def dies(world: World) -> None:
         for attempt in ("a", "b"):
             paid, lost = _both(attempt)
             with suppress(Exception):
-                agent([[lost], [paid], ConnectionError("the model is gone") if attempt == "a" else DONE], refund).run("Refund")
+                agent([[lost], [paid], ConnectionError("the model is gone") if attempt == "a" else DONE], refund).run(
+                    "Refund"
+                )
 
 
 def delegated_again(world: World) -> None:
@@ -285,7 +297,9 @@ def bad_arguments(world: World) -> None:
 
 def bad_arguments_in_code(world: World, kind: str = "class") -> None:
     with world.scope("o7"):
-        coder(['refund(ordr="o7")', "refund()", 'final_answer("done")'], refund_that_works(world, kind)).run("Refund order o7")
+        coder(['refund(ordr="o7")', "refund()", 'final_answer("done")'], refund_that_works(world, kind)).run(
+            "Refund order o7"
+        )
 
 
 # -- in another process ----------------------------------------------------------------------------------------------------

@@ -49,14 +49,14 @@ class _Response:
         self._ids = list(calls or ())
         self._lock = threading.Lock()
 
-    def take(self, action: _Action) -> str | None:
-        """Return the id of a call of this action whose id has not been taken yet."""
+    def take(self, action: _Action) -> tuple[str | None, int]:
+        """Return the id of a call of this action, which nobody else gets, and how many such calls were proposed."""
         with self._lock:
             for index, (call_id, other) in enumerate(self._ids):
                 if other == action:
                     del self._ids[index]
-                    return call_id
-        return None
+                    return call_id, self._proposed[action]
+        return None, 1
 
     def proposed(self, action: _Action) -> int:
         """How many calls of this action may be made."""
@@ -76,7 +76,7 @@ class _Response:
 
 
 _response: Final[ContextVar[_Response | None]] = ContextVar("genai_processor_smolagents", default=None)
-_call_id: Final[ContextVar[str | None]] = ContextVar("genai_processor_smolagents_call", default=None)
+_taken: Final[ContextVar[tuple[str | None, int] | None]] = ContextVar("genai_processor_smolagents_call", default=None)
 
 
 # -- tools -----------------------------------------------------------------------------------------------------------------
@@ -94,9 +94,8 @@ def _call(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[
         wish = Call(instance.name, None, given, framework="smolagents")
     else:
         response.used = True
-        wish = Call(
-            instance.name, _call_id.get(), given, None, response.turn, response.proposed(action), framework="smolagents"
-        )
+        call_id, proposed = _taken.get() or (None, response.proposed(action))
+        wish = Call(instance.name, call_id, given, None, response.turn, proposed, framework="smolagents")
     manners = Manners(refuse=partial(_refuse, response), stop=partial(_stop, response), awaits_start=True)
     return run(guard, wish, partial(_body, instance, response, action, wrapped, args, kwargs), manners)
 
@@ -192,22 +191,23 @@ def _responded(
 
 @contextmanager
 def _within(response: _Response) -> Iterator[None]:
-    token, no_id = _response.set(response), _call_id.set(None)
+    token, none = _response.set(response), _taken.set(None)
     try:
         yield
     finally:
-        _call_id.reset(no_id)
+        _taken.reset(none)
         _response.reset(token)
 
 
 def _execute(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     response = _response.get()
     tool, given = argument("tool_name", 0, args, kwargs), argument("arguments", 1, args, kwargs)
-    token = _call_id.set(None if response is None else response.take((tool, action_digest(given))))
+    # What a call refers to of the agent's state is put into its arguments only after this.
+    token = _taken.set(None if response is None else response.take((tool, action_digest(given))))
     try:
         return wrapped(*args, **kwargs)
     finally:
-        _call_id.reset(token)
+        _taken.reset(token)
 
 
 # -- runs ------------------------------------------------------------------------------------------------------------------
