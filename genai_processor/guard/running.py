@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from genai_processor.guard.guard import Guard
 
 
-def _no_failure(value: Any) -> str | None:
+def _no_failure(value: Any) -> str | BaseException | None:
     return None
 
 
@@ -45,7 +45,8 @@ class Manners:
     Attributes:
         refuse: Returns what the framework takes for "this was not run" (or raises it), for `tell`.
         stop: Raises what nothing in the framework swallows or tries again, for `raise`.
-        failure: Names the failure that a returned value reports, or returns None if it reports none.
+        failure: Names the failure that a returned value reports, or returns the exception that it was made of, or None if it
+            reports none.
         keep: Turns a returned value into what is kept of it.
         hand_back: Turns what was kept into what the framework takes for the result.
         paused: Exceptions by which it says that a call waits for somebody.
@@ -56,7 +57,7 @@ class Manners:
 
     refuse: Callable[[Refused], Any] = _raise
     stop: Callable[[Refused], Any] = _raise
-    failure: Callable[[Any], str | None] = _no_failure
+    failure: Callable[[Any], str | BaseException | None] = _no_failure
     keep: Callable[[Any], Any] = _as_it_is
     hand_back: Callable[[Any], Any] = _as_it_is
     paused: tuple[type[BaseException], ...] = ()
@@ -154,7 +155,9 @@ def _returned(attempt: Attempt, value: Any, manners: Manners) -> None:
         attempt.end(Outcome.PAUSED)
         return
     failure = manners.failure(value)
-    if failure is not None:
+    if isinstance(failure, BaseException):
+        _raised(attempt, failure, manners)
+    elif failure is not None:
         attempt.failed(failure, awaits_start=manners.awaits_start)
     else:
         attempt.returned(manners.keep(value), by_the_body=manners.by_the_body)

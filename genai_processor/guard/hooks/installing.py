@@ -25,12 +25,15 @@ HOOKS: Final = {
     "agents": ("genai_processor.guard.hooks.openai_agents",),
     "agno": ("genai_processor.guard.hooks.agno",),
     "autogen_agentchat": ("genai_processor.guard.hooks.autogen",),
+    "crewai": ("genai_processor.guard.hooks.crewai",),
     "google.adk": ("genai_processor.guard.hooks.google_adk",),
     "langchain_core": ("genai_processor.guard.hooks.langchain_core",),
     "langgraph.pregel": ("genai_processor.guard.hooks.langgraph",),
+    "llama_index.core": ("genai_processor.guard.hooks.llama_index",),
     "mcp": ("genai_processor.guard.hooks.mcp",),
     "pydantic_ai": ("genai_processor.guard.hooks.pydantic_ai",),
     "semantic_kernel": ("genai_processor.guard.hooks.semantic_kernel",),
+    "smolagents": ("genai_processor.guard.hooks.smolagents",),
     "strands": ("genai_processor.guard.hooks.strands",),
 }
 """Top-level package of a framework -> the modules whose `HOOK` stands in front of it."""

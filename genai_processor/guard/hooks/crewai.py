@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CrewAI: tools of agents that call functions, and of agents that write what they want to do (ReAct).
+
+Three classes run tools, each by itself: `BaseTool`, `Tool` (of the decorator) and `CrewStructuredTool`, which ReAct uses,
+and twice over where the first attempt raises. Whatever a tool raises becomes a text for the model, so `raise` needs a second
+place, where the framework lets its own kind of abortion out.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cache, partial
+from importlib import import_module
+from typing import Any, Final
+
+from genai_processor.errors import ToolSpanCommitmentError
+from genai_processor.guard import bindings
+from genai_processor.guard.bindings import Bound
+from genai_processor.guard.calls import Call
+from genai_processor.guard.guard import Guard
+from genai_processor.guard.hooks.base import Hook, Target, argument, is_replayed, same_calls
+from genai_processor.guard.refused import Refused
+from genai_processor.guard.running import Manners, arun, run, running, started
+from genai_processor.guard.runs import Run, current_run
+from genai_processor.ledger.ids import random_id
+
+_LATEST: Final = 1_000
+_turns: Final[OrderedDict[int, tuple[Any, str]]] = OrderedDict()
+_turns_lock: Final = threading.Lock()
+
+
+@dataclass(slots=True)
+class _Proposal:
+    """What the executor knows of a call, and the tool does not.
+
+    Attributes:
+        call_id: The call's id.
+        turn: Id of the response.
+        proposed: How many identical calls it proposed.
+        within: The call in whose body it was proposed. Calls inside it are others.
+        stopped: Refusals that are to stop the run.
+    """
+
+    call_id: str | None
+    turn: str | None
+    proposed: int = 1
+    within: Bound | None = field(default_factory=bindings.current)
+    stopped: list[Refused] = field(default_factory=list)
+
+
+_proposal: Final[ContextVar[_Proposal | None]] = ContextVar("genai_processor_crewai", default=None)
+_batch: Final[ContextVar[tuple[str, list[tuple[str, Any]]] | None]] = ContextVar(
+    "genai_processor_crewai_batch", default=None
+)
+
+
+# -- what the model proposed -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _proposing(proposal: _Proposal) -> Iterator[None]:
+    outer = _proposal.get()
+    token = _proposal.set(proposal)
+    try:
+        yield
+    finally:
+        _proposal.reset(token)
+    if proposal.stopped:
+        if outer is not None:  # a tool that asks another agent may turn even this into a text
+            outer.stopped.extend(proposal.stopped)
+        raise _aborted(proposal.stopped[0])
+
+
+def _native(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    own = _info(argument("tool_call", 0, args, kwargs))
+    batch = _batch.get() or _response(getattr(getattr(instance, "state", None), "messages", None))
+    proposal = _Proposal(
+        None if own is None else own[0],
+        None if batch is None else batch[0],
+        1 if own is None or batch is None else same_calls((own[1], own[2]), batch[1]),
+    )
+    with _proposing(proposal):
+        return wrapped(*args, **kwargs)
+
+
+def _planned(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    calls = [_info(call) for call in argument("tool_calls", 0, args, kwargs)]
+    token = _batch.set((random_id(), [(call[1], call[2]) for call in calls if call is not None]))
+    try:
+        return wrapped(*args, **kwargs)
+    finally:
+        _batch.reset(token)
+
+
+def _written(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    with _proposing(_Proposal(None, random_id())):  # a text proposes one call, and has no id
+        return wrapped(*args, **kwargs)
+
+
+async def _awritten(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
+    with _proposing(_Proposal(None, random_id())):
+        return await wrapped(*args, **kwargs)
+
+
+def _info(tool_call: Any) -> tuple[str, str, Any] | None:
+    found: tuple[str, str, Any] | None = import_module("crewai.utilities.agent_utils").extract_tool_call_info(tool_call)
+    return found
+
+
+def _response(messages: Any) -> tuple[str, list[tuple[str, Any]]] | None:
+    """The latest message of the model that proposed calls: an id for it, and the calls."""
+    for message in reversed(messages or ()):
+        if isinstance(message, dict) and message.get("tool_calls"):
+            calls = [_info(call) for call in message["tool_calls"]]
+            return _turn_of(message), [(call[1], call[2]) for call in calls if call is not None]
+    return None
+
+
+def _turn_of(message: Any) -> str:
+    """An id for a message, which is kept for as long as its calls may be made, so that no other has its address."""
+    with _turns_lock:
+        known = _turns.get(id(message))
+        if known is None:
+            known = _turns[id(message)] = (message, random_id())
+        while len(_turns) > _LATEST:
+            _turns.popitem(last=False)
+        return known[1]
+
+
+# -- where tools run -------------------------------------------------------------------------------------------------------
+
+
+def _run(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if is_replayed():
+        return wrapped(*args, **kwargs)
+    return run(guard, _call(instance, _given(instance, args, kwargs)), partial(wrapped, *args, **kwargs), _manners())
+
+
+def _arun(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if is_replayed():
+        return wrapped(*args, **kwargs)
+    return arun(guard, _call(instance, _given(instance, args, kwargs)), partial(wrapped, *args, **kwargs), _manners())
+
+
+def _invoke(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if is_replayed():
+        return wrapped(*args, **kwargs)
+    call = _call(instance, _parsed(instance._parse_args, argument("input", 0, args, kwargs)))
+    return run(guard, call, partial(wrapped, *args, **kwargs), _manners())
+
+
+def _ainvoke(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if is_replayed():
+        return wrapped(*args, **kwargs)
+    call = _call(instance, _parsed(instance._parse_args, argument("input", 0, args, kwargs)))
+    return arun(guard, call, partial(wrapped, *args, **kwargs), _manners())
+
+
+def _begun(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    spent = wrapped(*args, **kwargs)
+    if spent is None:  # what comes next is the body; `CrewStructuredTool` only counts there
+        started()
+    return spent
+
+
+def _given(tool: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return {"args": args, **kwargs} if args else _parsed(tool._validate_kwargs, kwargs)
+
+
+def _parsed(validate: Callable[[Any], Any], given: Any) -> Any:
+    """The arguments as the body gets them: ReAct tries again with some that it had left out, and that change nothing."""
+    try:
+        return validate(given)
+    except Exception:  # noqa: BLE001 - the tool will say so itself
+        return given
+
+
+def _call(tool: Any, arguments: Any) -> Call:
+    known = _proposal.get()
+    if known is None or known.within is not bindings.current():
+        return Call(tool.name, None, arguments, framework="CrewAI")
+    return Call(tool.name, known.call_id, arguments, None, known.turn, known.proposed, framework="CrewAI")
+
+
+def _manners() -> Manners:
+    return Manners(refuse=_refuse, stop=_stop, failure=_failure, awaits_start=True)
+
+
+def _failure(value: Any) -> str | None:
+    reason = getattr(value, "reason", None)
+    return str(getattr(reason, "value", reason)) if type(value).__name__ == "ToolFailure" else None
+
+
+def _refuse(refused: Refused) -> Any:
+    return import_module("crewai.tools.tool_failure").ToolFailure(message=refused.text)  # which is not cached, either
+
+
+def _stop(refused: Refused) -> Any:
+    known = _proposal.get()
+    if known is not None:
+        known.stopped.append(refused)
+    raise refused.error() from refused.cause
+
+
+def _aborted(refused: Refused) -> Exception:
+    """What the framework lets out of a run, and which is a `ToolSpanCommitmentError` at the same time."""
+    error: Exception = _abortion()(
+        refused.text, tool=refused.tool, call_id=refused.call_id, reason=refused.reason, entry_id=refused.entry_id
+    )
+    error.__cause__ = refused.cause
+    return error
+
+
+@cache
+def _abortion() -> Any:
+    bases = ToolSpanCommitmentError, import_module("crewai.hooks.dispatch").HookAborted
+    return type("CallRefused", bases, {"__doc__": "A call was refused, which stops the run.", "source": "genai_processor"})
+
+
+# -- runs ------------------------------------------------------------------------------------------------------------------
+
+
+class _Execution(Run):
+    """A run of one agent. Where its time is over, the framework lets it end, and throws away what came of it."""
+
+    def __init__(self, agent: Any, outer: Run | None) -> None:
+        super().__init__(None if outer is None else outer.scope, None if outer is None else outer.hint)
+        self.agent = agent
+
+
+def _executed(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
+    return _within(guard, instance.agent, partial(wrapped, *args, **kwargs))
+
+
+def _timed(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
+    return _within(guard, instance, partial(wrapped, *args, **kwargs))
+
+
+def _within(guard: Guard, agent: Any, execute: Callable[[], Any]) -> Any:
+    outer = current_run()
+    if isinstance(outer, _Execution) and outer.agent is agent:
+        return execute()
+    with guard.running(_Execution(agent, outer)):
+        return execute()
+
+
+async def _aexecuted(guard: Guard, wrapped: Callable[..., Awaitable[Any]], instance: Any, args: Any, kwargs: Any) -> Any:
+    async with running(guard):
+        return await wrapped(*args, **kwargs)
+
+
+_TOOLS: Final = "crewai.tools.base_tool"
+_STRUCTURED: Final = "crewai.tools.structured_tool"
+_EXECUTOR: Final = "crewai.agents.agent_executor"
+
+HOOK = Hook(
+    "CrewAI",
+    (
+        Target(_TOOLS, "BaseTool.run", ("args", "kwargs"), _run),
+        Target(_TOOLS, "BaseTool.arun", ("args", "kwargs"), _arun),
+        Target(_TOOLS, "BaseTool._claim_usage", (), _begun),
+        Target(_TOOLS, "Tool.run", ("args", "kwargs"), _run),
+        Target(_TOOLS, "Tool.arun", ("args", "kwargs"), _arun),
+        Target(_STRUCTURED, "CrewStructuredTool.invoke", ("input",), _invoke),
+        Target(_STRUCTURED, "CrewStructuredTool.ainvoke", ("input",), _ainvoke),
+        Target(_STRUCTURED, "CrewStructuredTool._increment_usage_count", (), _begun),
+        Target(_EXECUTOR, "AgentExecutor._execute_single_native_tool_call", ("tool_call",), _native),
+        Target("crewai.agent.core", "Agent._execute_with_timeout", ("timeout",), _timed),
+        Target(_EXECUTOR, "AgentExecutor.invoke", ("inputs",), _executed),
+        Target(_EXECUTOR, "AgentExecutor.invoke_async", ("inputs",), _aexecuted),
+        Target("crewai.utilities.agent_utils", "execute_single_native_tool_call", ("tool_call",), _native),
+        Target("crewai.utilities.tool_utils", "execute_tool_and_check_finality", ("agent_action",), _written),
+        Target("crewai.utilities.tool_utils", "aexecute_tool_and_check_finality", ("agent_action",), _awritten),
+    ),
+    # Imported when an agent first plans.
+    (Target("crewai.agents.step_executor", "StepExecutor._execute_native_tool_calls", ("tool_calls",), _planned),),
+)

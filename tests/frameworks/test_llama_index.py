@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The guard in front of LlamaIndex, on real agents with scripted models."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+pytest.importorskip("llama_index.core")
+
+from llama_index.core.memory import Memory
+from llama_index.core.tools import FunctionTool
+from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
+from support.hooked import (
+    check_that_an_unknown_version_is_left_alone,
+    check_that_installing_again_wraps_nothing_twice,
+    check_that_uninstalling_puts_back_what_was_there,
+    entries,
+    hooked,
+    states,
+)
+
+from benchmarks.incidents import llama_index as stories
+from benchmarks.incidents.kit import Incident, World, count
+from benchmarks.incidents.llama_index import ORDER, again, agent, refund_that_fails, refund_that_works, run
+from genai_processor.errors import ToolSpanCommitmentError
+from genai_processor.guard.context import idempotency_key
+from genai_processor.guard.hooks import llama_index as hooks_of_llama_index
+from genai_processor.guard.hooks.llama_index import HOOK
+from genai_processor.ledger.entries import Resolution
+
+BEFORE_0_14 = not hooks_of_llama_index._waiting()
+"""Its workflows wrap what a step raises, wait in place, and lose the context of a sync tool."""
+
+every_incident = pytest.mark.parametrize("incident", stories.INCIDENTS, ids=lambda incident: incident.name)
+
+
+def told(made: Any) -> list[str]:
+    """The texts of all results that the model has been told, in order."""
+    return [message.content for message in made.llm.seen[-1] if message.role.value == "tool"]
+
+
+@every_incident
+def test_without_a_guard_the_incident_takes_place(incident: Incident) -> None:
+    assert count(incident) == incident.bare
+
+
+@every_incident
+def test_a_guard_that_observes_changes_nothing_and_says_what_it_would_do(
+    incident: Incident, caplog: pytest.LogCaptureFixture
+) -> None:
+    with hooked("observe"), caplog.at_level(logging.WARNING):
+        assert count(incident) == incident.bare
+    if incident.tell is not stories.resumed:  # which is told by other processes
+        said = "The guard only observes" in caplog.text
+        assert said == (incident.bare != incident.enforced)
+
+
+@every_incident
+def test_a_guard_that_enforces_prevents_it(incident: Incident) -> None:
+    with hooked():
+        assert count(incident) == incident.enforced
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_the_model_is_told_in_our_words_and_nothing_asks_it_to_try_again(sync: bool) -> None:
+    world = World()
+    made = agent(again(), refund_that_fails(world, sync))
+    with hooked() as guard, guard.run("o7"):
+        assert run(made) == "done"
+    (entry,) = entries(guard, "o7", "refund", **ORDER)
+    assert entry.state.value == "quarantined"
+    assert entry.reason == ("error_result" if BEFORE_0_14 else "ConnectionError")
+    assert told(made)[1:] == [
+        "refund was not run: an earlier attempt at the same action may have committed. Do not call it again with these "
+        f"arguments; report this instead. A person has to settle entry {entry.entry_id} first.",
+    ]
+
+
+@pytest.mark.skipif(BEFORE_0_14, reason="its results do not tell what was raised")
+def test_a_tool_may_say_that_it_did_nothing() -> None:
+    def refund(order: str) -> str:
+        """Refund an order."""
+        raise LookupError("no such order")
+
+    with hooked(not_started_on={"refund": (LookupError,)}) as guard, guard.run("o7"):
+        run(agent([[("call_8sd7a", "refund", ORDER)], "done"], refund))
+    assert states(guard, "o7", "refund", **ORDER) == ["not_started"]
+
+
+def test_a_refusal_lets_the_siblings_finish() -> None:
+    world = World()
+    turns = [
+        [("call_8sd7a", "refund", ORDER)],
+        [("call_1kf03", "refund", ORDER), ("call_2kf04", "refund", {"order": "o8"})],
+        "done",
+    ]
+    made = agent(turns, refund_that_fails(world))
+    with hooked() as guard, guard.run("o7"):
+        run(made)
+        # The tool fails for each order's first time, but it was run.
+        assert states(guard, "o7", "refund", order="o8") == ["quarantined"]
+    assert world.effects == ["o7", "o8"]
+    assert "502 Bad Gateway" in told(made)[-1]
+
+
+def test_a_guard_that_raises_stops_the_run() -> None:
+    world = World()
+    with (
+        hooked(on_refusal="raise") as guard,
+        guard.run("o7"),
+        pytest.raises(RuntimeError, match="may have committed") as raised,
+    ):
+        run(agent(again(), refund_that_fails(world)))
+    assert BEFORE_0_14 or isinstance(raised.value, ToolSpanCommitmentError)
+    assert world.effects == ["o7"]
+
+
+def test_a_success_is_completed_and_the_turn_is_noted() -> None:
+    with hooked() as guard, guard.run("o7"):
+        stories.twins(World())
+    first, second = entries(guard, "o7", "refund", **ORDER)
+    assert first.state.value == second.state.value == "completed"
+    assert first.turn is not None
+    assert first.turn == second.turn
+    assert {first.call_id, second.call_id} == {"call_8sd7a", "call_1kf03"}
+
+
+def test_each_response_is_a_turn_of_its_own() -> None:
+    with hooked() as guard, guard.run("o7"):
+        stories.later_turn(World())
+    first, second = entries(guard, "o7", "refund", **ORDER)
+    assert first.turn != second.turn
+
+
+def test_the_memory_knows_the_conversation() -> None:
+    memory = Memory.from_defaults(session_id="conversation-7")
+    with hooked() as guard:
+        run(agent([[("call_8sd7a", "refund", ORDER)], "done"], refund_that_works(World())), memory=memory)
+    assert states(guard, "conversation-7", "refund", **ORDER) == ["completed"]
+
+
+@pytest.mark.parametrize("given", [{"ordr": "o7"}, {}, {"order": "o7", "more": 1}])
+@pytest.mark.parametrize("sync", [False, True])
+def test_arguments_that_do_not_fit_are_no_attempt(given: dict[str, Any], sync: bool) -> None:
+    world = World()
+    with hooked() as guard, guard.run("o7"):
+        run(agent([[("call_8sd7a", "refund", given)], "done"], refund_that_works(world, sync)))
+    assert states(guard, "o7", "refund", **given) == ["not_started"]
+    assert world.effects == []
+
+
+def test_a_type_error_of_the_body_is_an_attempt() -> None:
+    def refund(order: str) -> str:
+        """Refund an order."""
+        raise TypeError("refund() got an unexpected keyword argument 'order'")
+
+    with hooked() as guard, guard.run("o7"):
+        run(agent([[("call_8sd7a", "refund", ORDER)], "done"], refund))
+    assert states(guard, "o7", "refund", **ORDER) == ["quarantined"]
+
+
+def test_a_function_that_is_not_the_one_that_runs_proves_nothing() -> None:
+    """Its arguments fit the async function, which runs, and not the sync one."""
+    world = World()
+
+    async def arefund(**given: Any) -> str:
+        return world.commit_then_fail(given["order"])
+
+    tool = FunctionTool.from_defaults(fn=lambda other: "never", async_fn=arefund, name="refund")
+    with hooked() as guard, guard.run("o7"):
+        run(agent(again(), tool))
+    assert world.effects == ["o7"]
+    assert states(guard, "o7", "refund", **ORDER) == ["quarantined"]
+
+
+def test_what_a_tool_fills_in_itself_counts_as_given() -> None:
+    world = World()
+
+    def refund(order: str, cents: int) -> str:
+        """Refund an order."""
+        return world.commit_then_fail(order)
+
+    tool = FunctionTool.from_defaults(refund, partial_params={"cents": 100})
+    with hooked() as guard, guard.run("o7"):
+        run(agent(again(), tool))
+    assert world.effects == ["o7"]
+    assert states(guard, "o7", "refund", **ORDER) == ["quarantined"]
+
+
+def test_an_approval_pauses_the_call() -> None:
+    seen: list[list[str]] = []
+    world = World()
+
+    async def refund(ctx: Context, order: str) -> str:
+        """Refund an order."""
+        await ctx.wait_for_event(HumanResponseEvent, waiter_id="a", waiter_event=InputRequiredEvent(prefix="Refund it?"))
+        return world.commit(order)
+
+    refund.__annotations__["ctx"] = Context
+
+    async def main() -> None:
+        handler = agent([[("call_8sd7a", "refund", ORDER)], "done"], refund).run(user_msg="Refund order o7")
+        async for event in handler.stream_events():
+            if isinstance(event, InputRequiredEvent):
+                seen.append(states(guard, "o7", "refund", **ORDER))
+                handler.ctx.send_event(HumanResponseEvent(response="yes"))
+        await handler
+
+    with hooked() as guard, guard.run("o7"):
+        asyncio.run(main())
+    assert seen == [["claimed" if BEFORE_0_14 else "paused"]]
+    assert states(guard, "o7", "refund", **ORDER) == ["completed"]
+
+
+def test_what_a_dead_run_has_paid_is_undelivered() -> None:
+    world = World()
+    turns = [[("call_9sd7a", "refund", {"order": "o9"})], ConnectionError("the model is gone")]
+    with hooked() as guard, guard.run("o7"):
+        with pytest.raises(Exception, match="the model is gone"):
+            run(agent(turns, refund_that_works(world)))
+        assert states(guard, "o7", "refund", order="o9") == ["undelivered"]
+
+
+def test_what_a_run_that_ends_well_has_paid_is_delivered() -> None:
+    with hooked() as guard, guard.run("o7"):
+        stories.later_turn(World())
+        with pytest.raises(Exception, match="the model is gone"):
+            run(agent([ConnectionError("the model is gone")], refund_that_works(World())))
+    assert states(guard, "o7", "refund", **ORDER) == ["completed", "completed"]
+
+
+def test_handing_over_is_not_claimed() -> None:
+    with hooked() as guard, guard.run("o7"):
+        stories.handed_over(World())
+    assert guard.ledger.by_call("o7", "call_h1x") == ()
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_the_body_gets_the_key_of_its_intent_and_a_released_retry_the_same(sync: bool) -> None:
+    world = World()
+    refund = refund_that_fails(world, sync)
+    with hooked() as guard, guard.run("o7"):
+        run(agent([[("call_8sd7a", "refund", ORDER)], "done"], refund))
+        (entry,) = entries(guard, "o7", "refund", **ORDER)
+        guard.ledger.settle(
+            entry.entry_id, Resolution.NOT_COMMITTED, who="sam", note="asked the bank", version=entry.version
+        )
+        run(agent([[("call_1kf03", "refund", ORDER)], "done"], refund))
+    if not (sync and BEFORE_0_14):
+        assert world.keys == [entry.intent, entry.intent]
+    assert idempotency_key() is None
+
+
+def test_uninstalling_puts_back_what_was_there() -> None:
+    check_that_uninstalling_puts_back_what_was_there(HOOK)
+
+
+def test_installing_again_wraps_nothing_twice() -> None:
+    check_that_installing_again_wraps_nothing_twice(HOOK)
+
+
+def test_an_unknown_version_is_left_alone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    check_that_an_unknown_version_is_left_alone(HOOK, monkeypatch, caplog)
+
+
+def test_the_latest_guard_is_asked_and_only_it() -> None:
+    with hooked() as first, hooked() as second, second.run("o7"):
+        stories.new_id(World())
+        assert states(second, "o7", "refund", **ORDER) == ["quarantined"]
+        assert states(first, "o7", "refund", **ORDER) == []

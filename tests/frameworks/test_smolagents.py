@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The guard in front of smolagents, on real agents with scripted models."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+pytest.importorskip("smolagents")
+
+import smolagents
+from smolagents import local_python_executor
+from support.hooked import (
+    check_that_an_unknown_version_is_left_alone,
+    check_that_installing_again_wraps_nothing_twice,
+    check_that_uninstalling_puts_back_what_was_there,
+    entries,
+    hooked,
+    states,
+)
+
+from benchmarks.incidents import smolagents as stories
+from benchmarks.incidents.kit import Incident, World, count
+from benchmarks.incidents.smolagents import DONE, ORDER, _tool, again, agent, coder, refund_that_fails, refund_that_works
+from genai_processor.errors import ToolSpanCommitmentError
+from genai_processor.guard.context import idempotency_key
+from genai_processor.guard.hooks.smolagents import HOOK
+from genai_processor.ledger.entries import Resolution
+
+every_incident = pytest.mark.parametrize("incident", stories.INCIDENTS, ids=lambda incident: incident.name)
+
+
+def refusal(entry: Any) -> str:
+    return (
+        "refund was not run: an earlier attempt at the same action may have committed. Do not call it again with these "
+        f"arguments; report this instead. A person has to settle entry {entry.entry_id} first."
+    )
+
+
+@every_incident
+def test_without_a_guard_the_incident_takes_place(incident: Incident) -> None:
+    assert count(incident) == incident.bare
+
+
+@every_incident
+def test_a_guard_that_observes_changes_nothing_and_says_what_it_would_do(
+    incident: Incident, caplog: pytest.LogCaptureFixture
+) -> None:
+    with hooked("observe"), caplog.at_level(logging.WARNING):
+        assert count(incident) == incident.bare
+    if incident.tell is not stories.run_by_another_process:
+        said = "The guard only observes" in caplog.text
+        assert said == (incident.bare != incident.enforced)
+
+
+@every_incident
+def test_a_guard_that_enforces_prevents_it(incident: Incident) -> None:
+    with hooked():
+        assert count(incident) == incident.enforced
+
+
+def test_the_model_is_told_in_our_words_and_nothing_asks_it_to_try_again() -> None:
+    made = agent(again(), refund_that_fails(World()))
+    with hooked() as guard, guard.run("o7"):
+        assert made.run("Refund order o7") == "done"
+    (entry,) = entries(guard, "o7", "refund", **ORDER)
+    assert entry.state.value == "quarantined"
+    assert entry.reason == "ConnectionError"
+    before, after = made.model.seen[-2:]
+    assert after.count(refusal(entry)) == 1
+    assert after.count("try again") == before.count("try again")
+    assert after.count("let's retry") == before.count("let's retry")
+
+
+def test_code_is_stopped_where_it_asks_and_the_model_is_told_in_our_words() -> None:
+    world = World()
+    refund = refund_that_fails(world)
+    made = coder(['refund("o7")', 'refund("o7")\nrefund("o8")', 'final_answer("done")'], refund)
+    with hooked() as guard, guard.run("o7"):
+        made.run("Refund order o7")
+    (entry,) = entries(guard, "o7", "refund", **ORDER)
+    assert refusal(entry) in made.model.seen[-1]
+    assert world.effects == ["o7"]
+
+
+def test_a_refusal_lets_the_siblings_finish_and_be_told() -> None:
+    world = World()
+    works = refund_that_works(world)
+    works.name = "works"
+    turns = [
+        [("call_8sd7a", "refund", ORDER)],
+        [("call_1kf03", "refund", ORDER), ("call_2kf04", "works", {"order": "o8"})],
+        DONE,
+    ]
+    made = agent(turns, refund_that_fails(world), works)
+    with hooked() as guard, guard.run("o7"):
+        made.run("Refund order o7")
+    assert states(guard, "o7", "works", order="o8") == ["completed"]
+    assert "done: o8" in made.model.seen[-1]
+    assert world.effects == ["o7", "o8"]
+
+
+def test_a_guard_that_raises_stops_the_run() -> None:
+    world = World()
+    with hooked(on_refusal="raise"), pytest.raises(ToolSpanCommitmentError, match="may have committed"):
+        stories.new_id(world)
+    assert world.effects == ["o7"]
+
+
+@pytest.mark.parametrize("code", ['refund("o7")', 'try:\n    refund("o7")\nexcept Exception:\n    pass'])
+def test_a_guard_that_raises_stops_code_whatever_it_catches(code: str) -> None:
+    made = coder(['refund("o7")', code, 'final_answer("done")'], refund_that_fails(World()))
+    with hooked(on_refusal="raise"), pytest.raises(ToolSpanCommitmentError, match="may have committed"):
+        made.run("Refund order o7")
+
+
+def test_a_guard_that_raises_stops_the_run_of_the_manager_too() -> None:
+    world = World()
+    with hooked(on_refusal="raise"), pytest.raises(ToolSpanCommitmentError, match="may have committed"):
+        stories.delegated_again(world)
+    assert world.effects == ["o7"]
+
+
+def test_a_success_is_completed_and_the_turn_is_noted() -> None:
+    with hooked() as guard, guard.run("o7"):
+        stories.twins(World())
+    first, second = entries(guard, "o7", "refund", **ORDER)
+    assert first.state.value == second.state.value == "completed"
+    assert first.turn is not None
+    assert first.turn == second.turn
+    assert {first.call_id, second.call_id} == {"call_8sd7a", "call_1kf03"}
+
+
+@pytest.mark.parametrize("story", [stories.later_turn, stories.later_code])
+def test_each_response_is_a_turn_of_its_own(story: Any) -> None:
+    with hooked() as guard, guard.run("o7"):
+        story(World())
+    first, second = entries(guard, "o7", "refund", **ORDER)
+    assert first.turn is not None
+    assert first.turn != second.turn
+
+
+def test_twins_that_refer_to_the_agents_state_are_twins() -> None:
+    world = World()
+    calls = [("call_8sd7a", "refund", {"order": "it"}), ("call_1kf03", "refund", {"order": "it"})]
+    with hooked() as guard, guard.run("o7"):
+        agent([calls, DONE], refund_that_works(world)).run("Refund it", additional_args={"it": "o7"})
+    assert world.effects == ["o7", "o7"]
+    assert {entry.call_id for entry in entries(guard, "o7", "refund", **ORDER)} == {"call_8sd7a", "call_1kf03"}
+
+
+def test_code_may_do_again_what_worked_and_not_what_failed() -> None:
+    world = World()
+    outcomes = iter([world.commit, world.commit, world.commit_then_fail, world.commit])
+    loop = """
+for attempt in range(4):
+    try:
+        refund("o7")
+    except Exception as error:
+        print(error)
+"""
+    with hooked() as guard, guard.run("o7"):
+        coder([loop, 'final_answer("done")'], _tool(lambda order: next(outcomes)(order), "class")).run("Refund order o7")
+    assert world.effects == ["o7", "o7", "o7"]
+
+
+@pytest.mark.parametrize("kind", ["class", "function"])
+@pytest.mark.parametrize("code", ['refund(ordr="o7")', "refund()", 'refund("o7", "o8")'])
+def test_arguments_that_do_not_fit_are_no_attempt(kind: str, code: str) -> None:
+    world = World()
+    with hooked(not_started_on={}) as guard, guard.run("o7"):
+        coder([code, 'final_answer("done")'], refund_that_works(world, kind)).run("Refund order o7")
+    assert {state.value for state, number in guard.ledger.counts().items() if number} == {"not_started"}
+    assert world.effects == []
+
+
+@pytest.mark.parametrize("kind", ["class", "function"])
+@pytest.mark.parametrize("code", ['refund("o7")', 'refund(order="o7")', 'refund({"order": "o7"})'])
+def test_however_arguments_are_written_they_are_one_action(kind: str, code: str) -> None:
+    def body(order: str) -> str:
+        raise TypeError("missing 1 required positional argument: 'order'")
+
+    with hooked() as guard, guard.run("o7"):
+        coder([code, 'final_answer("done")'], _tool(body, kind)).run("Refund order o7")
+    assert states(guard, "o7", "refund", **ORDER) == ["quarantined"]
+
+
+def test_arguments_that_the_agent_rejects_are_not_claimed() -> None:
+    with hooked() as guard:
+        stories.bad_arguments(World())
+    assert guard.ledger.by_call("o7", "call_8sd7a") == ()
+
+
+def test_a_final_answer_is_not_claimed() -> None:
+    with hooked() as guard, guard.run("o7"):
+        agent([DONE]).run("Say something")
+        coder(['final_answer("done")']).run("Say something")
+    assert not any(guard.ledger.counts().values())
+
+
+def test_a_tool_may_say_that_it_did_nothing() -> None:
+    def body(order: str) -> str:
+        raise LookupError("no such order")
+
+    with hooked(not_started_on={"refund": (LookupError,)}) as guard, guard.run("o7"):
+        agent([[("call_8sd7a", "refund", ORDER)], DONE], _tool(body, "class")).run("Refund order o7")
+    assert states(guard, "o7", "refund", **ORDER) == ["not_started"]
+
+
+def test_a_tool_that_calls_a_tool_is_not_taken_for_it() -> None:
+    world = World()
+    inner = refund_that_works(world)
+    outer = _tool(lambda order: str([inner(order=order), inner(order="o8")]), "class")
+    outer.name = "refund_all"
+    with hooked() as guard, guard.run("o7"):
+        agent([[("call_8sd7a", "refund_all", ORDER)], DONE], outer).run("Refund all")
+    (parent,) = entries(guard, "o7", "refund_all", **ORDER)
+    (child,) = entries(guard, "o7", "refund", **ORDER)
+    assert (parent.call_id, child.call_id, child.turn) == ("call_8sd7a", None, None)
+    assert child.parent == parent.entry_id
+
+
+def test_code_of_a_managed_agent_has_no_part_in_the_managers_call() -> None:
+    world = World()
+    managed = coder(
+        ['refund("o7")\nrefund("o7")', 'final_answer("done")'], refund_that_works(world), name="coder", description="Codes."
+    )
+    turns = [[("call_8sd7a", "coder", {"task": "refund o7", "additional_args": {}})], DONE]
+    with hooked() as guard, guard.run("o7"):
+        agent(turns, managed_agents=[managed]).run("Refund order o7")
+    assert [entry.call_id for entry in entries(guard, "o7", "refund", **ORDER)] == [None, None]
+
+
+def test_what_a_dead_run_has_paid_is_undelivered() -> None:
+    made = agent(
+        [[("call_9sd7a", "refund", {"order": "o9"})], ConnectionError("the model is gone")], refund_that_works(World())
+    )
+    with hooked() as guard, guard.run("o7"):
+        with pytest.raises(smolagents.AgentError, match="the model is gone"):
+            made.run("Refund order o9")
+        assert states(guard, "o7", "refund", order="o9") == ["undelivered"]
+
+
+def test_what_a_lost_sibling_has_paid_is_handed_back() -> None:
+    made: list[Any] = []
+    with hooked() as guard, guard.run("o7"):
+        made = agent([stories._both("a"), stories._both("b"), DONE], stories._only_o9_works(World()))
+        made.run("Refund orders o9 and oX")
+    (entry,) = entries(guard, "o7", "refund", order="o9")
+    assert [change.after.value for change in entry.history] == ["completed", "undelivered", "completed"]
+    assert "done: o9" in made.model.seen[-1]
+
+
+def test_code_that_cannot_be_read_leaves_what_was_delivered_alone() -> None:
+    made = coder(['print(refund("o7"))', "</code>nothing<code>", 'final_answer("done")'], refund_that_works(World()))
+    with hooked() as guard, guard.run("o7"):
+        made.run("Refund order o7")
+    (entry,) = entries(guard, "o7", "refund", **ORDER)
+    assert [change.after.value for change in entry.history] == ["completed"]
+
+
+@pytest.mark.parametrize("kind", ["class", "function"])
+@pytest.mark.parametrize("code", [True, False])
+def test_the_body_gets_the_key_of_its_intent_and_a_released_retry_the_same(kind: str, code: bool) -> None:
+    world = World()
+    refund = refund_that_fails(world, kind)
+
+    def once(call_id: str) -> None:
+        if code:
+            coder(['refund("o7")', 'final_answer("done")'], refund).run("Refund order o7")
+        else:
+            agent([[(call_id, "refund", ORDER)], DONE], refund).run("Refund order o7")
+
+    with hooked() as guard, guard.run("o7"):
+        once("call_8sd7a")
+        (entry,) = entries(guard, "o7", "refund", **ORDER)
+        guard.ledger.settle(entry.entry_id, Resolution.NOT_COMMITTED, who="sam", note="asked", version=entry.version)
+        once("call_1kf03")
+    assert world.keys == [entry.intent, entry.intent]
+    assert idempotency_key() is None
+
+
+def test_uninstalling_puts_back_what_was_there() -> None:
+    check_that_uninstalling_puts_back_what_was_there(HOOK)
+    assert local_python_executor.ThreadPoolExecutor is ThreadPoolExecutor
+    assert smolagents.agents.ThreadPoolExecutor is ThreadPoolExecutor
+
+
+def test_installing_again_wraps_nothing_twice() -> None:
+    check_that_installing_again_wraps_nothing_twice(HOOK)
+
+
+def test_an_unknown_version_is_left_alone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    check_that_an_unknown_version_is_left_alone(HOOK, monkeypatch, caplog)
+
+
+def test_the_latest_guard_is_asked_and_only_it() -> None:
+    with hooked() as first, hooked() as second, second.run("o7"):
+        stories.new_id(World())
+        assert states(second, "o7", "refund", **ORDER) == ["quarantined"]
+        assert states(first, "o7", "refund", **ORDER) == []
