@@ -35,7 +35,7 @@ test-oldest: $(OLDEST)/test-oldest.stamp ## The processor's tests on the oldest 
 test-frameworks: $(FRAMEWORKS:%=test-framework-%) ## The guard in front of each framework, in an environment for each
 
 $(FRAMEWORKS:%=test-framework-%): test-framework-%: .venv-frameworks/%/framework.stamp
-	$(<D)/bin/python -m pytest $(PYTEST_ARGS) tests/frameworks/test_$(firstword $(subst -, ,$*)).py
+	$(<D)/bin/python -m pytest $(PYTEST_ARGS) $(wildcard tests/frameworks/test_$(firstword $(subst -, ,$*))*.py)
 
 lint: $(VENV)/lint.stamp ## ruff and mypy
 	$(VENV)/bin/ruff check .

@@ -38,7 +38,7 @@ def is_installed(package: str) -> bool:
         return False
 
 
-collect_ignore = [f"test_{name}.py" for name, package in NEEDS.items() if not is_installed(package)]
+collect_ignore_glob = [f"test_{name}*.py" for name, package in NEEDS.items() if not is_installed(package)]
 
 
 @pytest.fixture
