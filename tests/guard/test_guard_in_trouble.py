@@ -141,6 +141,38 @@ def test_an_end_that_cannot_be_told_is_told_when_the_ledger_is_back(tmp_path: Pa
         instrumentor.uninstrument()
 
 
+def test_where_more_was_lost_than_the_recorder_holds_the_guard_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("genai_processor.recording._MAX_URGENT", 4)
+    url = f"sqlite:///{tmp_path}/ledger.db?timeout_seconds=0.1"
+    instrumentor, provider = GenAIProcessorInstrumentor(), TracerProvider()
+    instrumentor.instrument(tracer_provider=provider, ledger=url, guard="enforce", scope="s")
+    try:
+        guard, tracer = active(), provider.get_tracer("agent")
+        assert guard is not None
+        guard.ledger.counts()
+        other = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        for number in range(20):
+            attributes = {
+                "gen_ai.operation.name": "execute_tool",
+                "gen_ai.tool.name": "pay",
+                "gen_ai.tool.call.id": f"toolu_{number}x",
+                "gen_ai.conversation.id": "s",
+            }
+            with pytest.raises(TimeoutError), tracer.start_as_current_span("execute_tool pay", attributes=attributes):
+                raise TimeoutError
+        other.execute("ROLLBACK")
+        other.close()
+        wait_until(lambda: guard.ledger.counts()[State.QUARANTINED] >= 4)
+        assert refuses(guard, order=7).reason == "ledger_unknown"
+        with guard.call("mail", None, {"order": 7}, scope="s"):
+            pass
+    finally:
+        instrumentor.uninstrument()
+
+
 # -- callers that give up ----------------------------------------------------------------------------------------------
 
 
