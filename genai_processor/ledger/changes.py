@@ -45,11 +45,13 @@ class Changes:
             held: The entry as it was granted.
             ran: The news is that a body began or ended: then what it did is uncertain for the call around it, too.
         """
-        if self.shelf.get(held.entry_id) is None:
+        entry = self.shelf.get(held.entry_id)
+        if entry is None:
             self.shelf.forgotten.add_tool(held.scope, held.tool)
             if ran:
                 self._tell_enclosing(held, self._clock())
-        return self.must(held.entry_id)
+            return self.must(held.entry_id)
+        return entry
 
     def _add(
         self,
