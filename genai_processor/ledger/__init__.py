@@ -47,6 +47,10 @@ __all__ = [
 _LEDGERS: Final = {
     "memory": "genai_processor.ledger.memory:MemoryLedger",
     "sqlite": "genai_processor.ledger.sqlite:SQLiteLedger",
+    "redis": "genai_processor.ledger.redis:RedisLedger",
+    "rediss": "genai_processor.ledger.redis:RedisLedger",
+    "postgresql": "genai_processor.ledger.postgresql:PostgreSQLLedger",
+    "postgres": "genai_processor.ledger.postgresql:PostgreSQLLedger",
 }
 """URL scheme -> the class whose `from_url` opens it, imported only when asked for."""
 

@@ -10,6 +10,8 @@ from enum import Enum
 from operator import attrgetter
 from typing import Any, Final
 
+import orjson
+
 from genai_processor.ledger.entries import Change, Entry, Resolution, Settlement, State, new_entry
 
 COLUMNS: Final = tuple(spec.name for spec in fields(Entry))
@@ -88,3 +90,18 @@ def _settlement(values: Mapping[str, Any]) -> Settlement:
 
 def _change(values: Mapping[str, Any]) -> Change:
     return Change(**{**values, "before": State(values["before"]), "after": State(values["after"])})
+
+
+def json_of(entry: Entry) -> bytes:
+    """Return an entry as a JSON object, of what is not None."""
+    return orjson.dumps(document_of(entry))
+
+
+def document_of(entry: Entry) -> dict[str, Any]:
+    """Return an entry as an object of JSON, of what is not None."""
+    return {name: value for name, value in zip(COLUMNS, row_of(entry), strict=True) if value is not None}
+
+
+def entry_of_document(document: Mapping[str, Any]) -> Entry:
+    """Return the entry that such an object stands for."""
+    return entry_from([document.get(name) for name in COLUMNS])

@@ -21,8 +21,9 @@ from genai_processor.ledger.noted import entry_of
 from genai_processor.ledger.paging import next_page, where
 from genai_processor.ledger.protocol import DEFAULT_PAGE, Page, Query, Stats
 from genai_processor.ledger.requests import Claim, Granted, Outcome, Refusal, Sighting
-from genai_processor.ledger.sqlite_file import Opened, encodable, open_file
+from genai_processor.ledger.sqlite_file import Opened, open_file
 from genai_processor.ledger.tables import Tables
+from genai_processor.ledger.texts import as_utf8, storable_call
 
 _T = TypeVar("_T")
 _LONGEST_PAGE: Final = 100_000
@@ -235,7 +236,7 @@ class SQLiteLedger:
     def record(self, sighting: Sighting) -> Entry | None:
         """See `Ledger.record`."""
         held = self._run_or_postpone(
-            lambda books: books.record(encodable(sighting) if isinstance(sighting, Sighting) else sighting), None
+            lambda books: books.record(storable_call(sighting, as_utf8) if isinstance(sighting, Sighting) else sighting), None
         )
         return None if held is None else entry_of(held)
 
@@ -247,7 +248,7 @@ class SQLiteLedger:
 
     def claim(self, claim: Claim, *, observe: bool = False) -> Granted | Refusal:
         """See `Ledger.claim`."""
-        return self._run(lambda books: books.claim(encodable(claim), observe))
+        return self._run(lambda books: books.claim(storable_call(claim, as_utf8), observe))
 
     def start(self, entry: Entry) -> Entry:
         """See `Ledger.start`."""

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
 from genai_processor.ledger.entries import OPEN, PENDING, Entry, State
-from genai_processor.ledger.forgotten import keys_of_call
+from genai_processor.ledger.forgotten import digest_of_key, keys_of_call
 from genai_processor.ledger.noted import Held, entry_of
 from genai_processor.ledger.requests import Claim, Returned, Sighting
 from genai_processor.ledger.rows import COLUMNS, changes_of, column, entry_from, row_of
@@ -194,14 +192,14 @@ class Expired:
         """Remember that an entry whose end was known has expired."""
         for key in keys_of_call(entry.scope, entry.tool, entry.call_id, entry.digest, entry.turn):
             if not self._has(key):
-                self._execute(f"INSERT INTO {_EXPIRED} (call_key) VALUES (?)", [_digest(key)])
+                self._execute(f"INSERT INTO {_EXPIRED} (call_key) VALUES (?)", [digest_of_key(key)])
 
     def call(self, claim: Claim) -> bool:
         """Whether an earlier attempt at this very call may have expired."""
         keys = keys_of_call(claim.scope, claim.tool, claim.call_id, claim.digest, claim.turn, any_digest=True)
         marks = ", ".join("?" * len(keys))
         statement = f"SELECT 1 FROM {_EXPIRED} WHERE call_key IN ({marks}) LIMIT 1"
-        return bool(keys) and bool(self._execute(statement, [_digest(key) for key in keys]))
+        return bool(keys) and bool(self._execute(statement, [digest_of_key(key) for key in keys]))
 
     def add_tool(self, scope: str, tool: str | None) -> None:
         """Make a tool unknown in a scope, or with None every tool there."""
@@ -220,8 +218,5 @@ class Expired:
         return calls, tools
 
     def _has(self, key: tuple[str | None, ...]) -> bool:
-        return bool(self._execute(f"SELECT 1 FROM {_EXPIRED} WHERE call_key = ?", [_digest(key)]))
+        return bool(self._execute(f"SELECT 1 FROM {_EXPIRED} WHERE call_key = ?", [digest_of_key(key)]))
 
-
-def _digest(key: tuple[str | None, ...]) -> str:
-    return hashlib.blake2b(json.dumps(key).encode(), digest_size=16).hexdigest()
