@@ -104,9 +104,7 @@ class _RedisStore:
             made = redis.ConnectionPool.from_url(url, protocol=2, decode_responses=False)
         except (ValueError, TypeError):
             raise LedgerURLError(f"ledger URL {parts.scheme}:… is not one that the client for Redis understands") from None
-        server = RedisServer(
-            made, self.name, self._prefix, timeout_seconds=timeout_seconds, create=create, clock=self.clock
-        )
+        server = RedisServer(made, self.name, self._prefix, create=create, clock=self.clock)
         self._pool: Pool[RedisConnection] = Pool(server.connect)
 
     def open(self, deadline: float) -> None:
@@ -115,12 +113,12 @@ class _RedisStore:
     def ask(self, request: Request, deadline: float) -> Reply:
         command = ["EVALSHA", redis_script.SCRIPT_SHA, 1, self._prefix, *redis_script.arguments_of(request)]
 
-        def ask(connection: RedisConnection, _: float) -> Any:
+        def ask(connection: RedisConnection, deadline: float) -> Any:
             sent = passed_ns()
             try:
-                answer = connection.ask(command)
+                answer = connection.ask(command, deadline)
             except exceptions.NoScriptError:  # the server is new, or was started again
-                answer = connection.ask(["EVAL", redis_script.SCRIPT, *command[2:]])
+                answer = connection.ask(["EVAL", redis_script.SCRIPT, *command[2:]], deadline)
             self.clock.sample(int(answer[1]) * 10**9 + int(answer[2]) * 1_000, sent, passed_ns())
             return answer
 
@@ -183,7 +181,7 @@ class _RedisStore:
         if deadline is None:
             deadline = time.monotonic() + self.timeout_seconds
         with self._told():
-            return self._pool.ask(lambda connection, _: connection.ask(command), deadline)[0]
+            return self._pool.ask(lambda connection, by: connection.ask(command, by), deadline)[0]
 
     @contextmanager
     def _told(self) -> Iterator[None]:

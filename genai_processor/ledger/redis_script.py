@@ -202,5 +202,5 @@ def answers_from(request: Request, answers: Sequence[bytes], rows: Sequence[byte
         if isinstance(question, Remembered):
             found.marks[question] = answer == b"1"
         else:
-            found.ids[question] = [one.rpartition(":")[0] for one in answer.decode().split()]
+            found.ids[question] = [one.rpartition(":")[0] for one in answer.decode().split(" ") if one]
     return found

@@ -29,14 +29,22 @@ class RedisConnection:
     def __init__(self, connection: AbstractConnection) -> None:
         self._connection = connection
 
-    def ask(self, command: Sequence[Any]) -> Any:
+    def ask(self, command: Sequence[Any], deadline: float) -> Any:
         """Send a command and return its answer.
+
+        Args:
+            command: Its words.
+            deadline: By when (`time.monotonic`) the answer has to be there.
 
         Raises:
             LostConnectionError: The connection broke, or the answer did not come in time.
             redis.ResponseError: The server refuses the command.
         """
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise LostConnectionError(_TOO_LATE, timed_out=True)
         try:
+            self._connection._sock.settimeout(left)
             self._connection.send_command(*command, check_health=False)
             return self._connection.read_response()
         except (exceptions.TimeoutError, TimeoutError) as error:
@@ -56,7 +64,6 @@ class RedisServer:
         pool: Where connections are made; it keeps none.
         name: What messages call the ledger.
         prefix: Of all keys.
-        timeout_seconds: How long a connection waits for an answer.
         create: Make the ledger if the server has none.
         clock: Told the server's time.
     """
@@ -67,14 +74,12 @@ class RedisServer:
         name: str,
         prefix: str,
         *,
-        timeout_seconds: float,
         create: bool,
         clock: ServerClock,
     ) -> None:
         self._kind, self._options = pool.connection_class, pool.connection_kwargs
         self._name = name
         self._prefix = prefix
-        self._timeout = timeout_seconds
         self._create = create
         self._clock = clock
         self._checked = False
@@ -94,8 +99,7 @@ class RedisServer:
         wrapped = RedisConnection(connection)
         try:
             connection.connect()
-            self._look_around(wrapped)
-            connection._sock.settimeout(self._timeout)
+            self._look_around(wrapped, deadline)
         except (exceptions.TimeoutError, TimeoutError) as error:
             wrapped.close()
             raise LostConnectionError(_TOO_LATE, timed_out=True) from error
@@ -110,17 +114,17 @@ class RedisServer:
             raise
         return wrapped
 
-    def _look_around(self, connection: RedisConnection) -> None:
+    def _look_around(self, connection: RedisConnection, deadline: float) -> None:
         meta = f"{self._prefix}meta"
         sent = passed_ns()
-        seconds, micros = connection.ask(["TIME"])
+        seconds, micros = connection.ask(["TIME"], deadline)
         self._clock.sample(int(seconds) * 10**9 + int(micros) * 1_000, sent, passed_ns())
-        version = connection.ask(["HGET", meta, "layout"])
+        version = connection.ask(["HGET", meta, "layout"], deadline)
         if version is None:
             if not self._create:
                 raise LedgerUnavailableError(f"no ledger at {self._name}: its keys would begin with {self._prefix}")
-            connection.ask(["HSETNX", meta, "layout", LAYOUT])
-            version = connection.ask(["HGET", meta, "layout"])
+            connection.ask(["HSETNX", meta, "layout", LAYOUT], deadline)
+            version = connection.ask(["HGET", meta, "layout"], deadline)
         if int(version) > LAYOUT:
             raise LedgerUnavailableError(
                 f"the ledger {self._name} has layout {int(version)}, and this version of genai_processor knows {LAYOUT}: "
@@ -128,18 +132,18 @@ class RedisServer:
             )
         if not self._checked:
             self._checked = True
-            for warning in self._doubts(connection):
+            for warning in self._doubts(connection, deadline):
                 _log.warning("The ledger %s may lose what it is told: %s", self._name, warning)
 
-    def _doubts(self, connection: RedisConnection) -> list[str]:
+    def _doubts(self, connection: RedisConnection, deadline: float) -> list[str]:
         doubts: list[str] = []
         try:
-            if connection.ask(["ROLE"])[0] != b"master":
+            if connection.ask(["ROLE"], deadline)[0] != b"master":
                 doubts.append("the server is a replica; name its master in the URL")
         except exceptions.ResponseError:
             doubts.append("ROLE is not allowed here, so nobody can tell whether the server is a replica")
         try:
-            found = [connection.ask(["CONFIG", "GET", name]) for name in ("appendonly", "appendfsync", "maxmemory-policy")]
+            found = [connection.ask(["CONFIG", "GET", name], deadline) for name in ("appendonly", "appendfsync", "maxmemory-policy")]
         except exceptions.ResponseError:
             doubts.append(
                 "CONFIG is not allowed here, so this cannot be checked; see to it that the server has appendonly yes, "
