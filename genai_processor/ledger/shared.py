@@ -69,7 +69,7 @@ class SharedLedger:
         self._max_age_ns = int(min(max_age_days * _DAY_NS, 2**62))
         self._clock = clock
         self._new_id = new_id
-        self._seen: dict[str, Entry] = {}
+        self._seen: dict[str, Entry] = {}  # never what a caller holds: that may be another one of the same version
         self._rejected = 0
         self._evict_again = 0
 
@@ -187,25 +187,20 @@ class SharedLedger:
 
     def start(self, entry: Entry) -> Entry:
         """See `Ledger.start`."""
-        return self._run_with(entry, lambda books: books.start(entry))
+        return self._run(lambda books: books.start(entry))
 
     def renew(self, entry: Entry, *, lease_ns: int) -> Entry:
         """See `Ledger.renew`."""
-        return self._run_with(entry, lambda books: books.renew(entry, lease_ns))
+        return self._run(lambda books: books.renew(entry, lease_ns))
 
     def finish(self, entry: Entry, outcome: Outcome, *, reason: str | None = None) -> Entry:
         """See `Ledger.finish`."""
         why = _text(reason)
-        return self._run_with(entry, lambda books: books.finish(entry, outcome, why))
+        return self._run(lambda books: books.finish(entry, outcome, why))
 
     def undeliver(self, entry: Entry) -> Entry:
         """See `Ledger.undeliver`."""
-        return self._run_with(entry, lambda books: books.undeliver(entry))
-
-    def _run_with(self, held: Entry, operation: Callable[[Bookkeeper], _T]) -> _T:
-        if held.entry_id not in self._seen:
-            self._remember({held.entry_id: held})
-        return self._run(operation)
+        return self._run(lambda books: books.undeliver(entry))
 
     def expire(self) -> tuple[Entry, ...]:
         """See `Ledger.expire`."""
