@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from genai_processor.ledger.entries import OPEN, Entry
@@ -41,9 +42,14 @@ class Place(NamedTuple):
     @property
     def number(self) -> int:
         """A number of 64 bits, with a sign."""
-        text = "\0".join((self.kind, *self.parts))
-        digest = hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=8).digest()
-        return int.from_bytes(digest, "big", signed=True)
+        return _number_of(self)
+
+
+@lru_cache(1024)  # the end of a call is soon asked about, where its claim was
+def _number_of(place: Place) -> int:
+    text = "\0".join((place.kind, *place.parts))
+    digest = hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
 
 
 class Question(NamedTuple):

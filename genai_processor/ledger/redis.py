@@ -102,6 +102,7 @@ class _RedisStore:
         self._prefix = f"{{{prefix}}}:"
         try:
             made = redis.ConnectionPool.from_url(url, protocol=2, decode_responses=False)
+            made.connection_class(**made.connection_kwargs)  # which connects later, and knows its options now
         except (ValueError, TypeError):
             raise LedgerURLError(f"ledger URL {parts.scheme}:… is not one that the client for Redis understands") from None
         server = RedisServer(made, self.name, self._prefix, create=create, clock=self.clock)

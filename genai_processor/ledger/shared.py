@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from genai_processor.errors import LedgerError, LedgerUnavailableError
@@ -219,7 +220,8 @@ class SharedLedger:
         """See `Ledger.pending`."""
         after = None if cursor is None else place_of(cursor)
         limit = max(1, min(limit, _LONGEST_PAGE))
-        return next_page(self._store.pending(Query() if query is None else query, after, limit + 1), limit)
+        query = Query() if query is None else replace(query, tool=_text(query.tool), scope=_text(query.scope))
+        return next_page(self._store.pending(query, after, limit + 1), limit)
 
     def settle(self, entry_id: str, resolution: Resolution, *, who: str, note: str, version: int) -> Entry:
         """See `Ledger.settle`."""

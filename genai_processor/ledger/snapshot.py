@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from genai_processor.ledger.entries import Entry
 from genai_processor.ledger.forgotten import digest_of_key, keys_of_call
@@ -82,6 +83,7 @@ class Request:
         return bool(self.writes or self.drops or self.unknown or self.expired)
 
 
+@lru_cache(1024)
 def mark_of_tool(scope: str, tool: str | None) -> str:
     """Return the mark that makes a tool unknown in a scope, or with None every tool there."""
     return digest_of_key(("tool", scope, tool))
