@@ -30,7 +30,11 @@ def yes_or_no(text: str) -> bool:
 
 def word(text: str) -> str:
     """Read a name of letters, digits and ``_``, ``-``, ``.``, of up to 60 of them."""
-    if not 0 < len(text) <= 60 or not text.replace("_", "a").replace("-", "a").replace(".", "a").isalnum() or not text.isascii():
+    if (
+        not 0 < len(text) <= 60
+        or not text.replace("_", "a").replace("-", "a").replace(".", "a").isalnum()
+        or not text.isascii()
+    ):
         raise ValueError(text)
     return text
 

@@ -22,6 +22,7 @@ from genai_processor.ledger.server_clock import ServerClock, passed_ns
 from genai_processor.ledger.shared import SharedLedger
 from genai_processor.ledger.shared_store import Reply
 from genai_processor.ledger.snapshot import Answers, Request
+from genai_processor.ledger.tables import IS_PENDING, MAY_EXPIRE
 
 try:
     from psycopg import Error
@@ -32,7 +33,7 @@ except ImportError as _error:  # pragma: no cover - shown by a test in a process
     ) from _error
 
 from genai_processor.ledger.postgresql_requests import answers_from, arguments_of
-from genai_processor.ledger.postgresql_schema import IS_EXPIRABLE, IS_PENDING, MIGRATIONS, SCHEMA_VERSION
+from genai_processor.ledger.postgresql_schema import MIGRATIONS, SCHEMA_VERSION
 from genai_processor.ledger.postgresql_wire import RefusedError, Wire
 
 _OPTIONS: Final[Options] = {
@@ -51,8 +52,8 @@ _NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 class PostgreSQLLedger(SharedLedger):
     """A `Ledger` in a PostgreSQL database (12 or newer).
 
-    Its tables are made by the first that opens it, and their names begin with ``genai_ledger_``. Sessions are configured when
-    they begin, so a pooler in between has to leave them to one client each (PgBouncer: not by transaction).
+    Its tables are made by the first that opens it, and their names begin with ``genai_ledger_``. Sessions are configured
+    when they begin, so a pooler in between has to leave each to one client (PgBouncer: not by transaction).
     """
 
     def __init__(
@@ -194,7 +195,7 @@ class _PostgreSQLStore:
         return self._entries("lease_expires_ns <= $1 ORDER BY lease_expires_ns LIMIT $2", [now_ns, limit])
 
     def expirable(self, before_ns: int, limit: int) -> Sequence[Entry]:
-        return self._entries(f"{IS_EXPIRABLE} AND updated_ns < $1 ORDER BY updated_ns LIMIT $2", [before_ns, limit])
+        return self._entries(f"{MAY_EXPIRE} AND updated_ns < $1 ORDER BY updated_ns LIMIT $2", [before_ns, limit])
 
     def pending(self, query: Query, after: tuple[int, str] | None, limit: int) -> Sequence[Entry]:
         conditions, values = [IS_PENDING], list[Any]()

@@ -7,25 +7,15 @@ before, so what it sees after it has its locks stays as it is until it is done.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
-from genai_processor.ledger.entries import PENDING, State
 from genai_processor.ledger.questions import Kind
 from genai_processor.ledger.rows import COLUMNS, column
-from genai_processor.ledger.shared import MAY_EXPIRE
+from genai_processor.ledger.tables import IS_PENDING, MAY_EXPIRE
 
 _ENTRIES: Final = "genai_ledger_entries"
 _PLACES: Final = tuple(f"{kind.value}_place" for kind in Kind)
 _ALL: Final = (*COLUMNS, "writer", *_PLACES)
-
-
-def _listed(states: Iterable[State]) -> str:
-    return ", ".join(f"'{state.value}'" for state in sorted(states))
-
-
-IS_PENDING: Final = f"state IN ({_listed(PENDING)})"
-IS_EXPIRABLE: Final = f"state IN ({_listed(MAY_EXPIRE)})"
 
 _FOUND: Final = """
       WHEN '{kind}' THEN
@@ -124,7 +114,7 @@ MIGRATIONS: Final = (
         f"CREATE INDEX {_ENTRIES}_leased ON {_ENTRIES} (leased_place, lease_expires_ns) WHERE leased_place IS NOT NULL",
         f"CREATE INDEX {_ENTRIES}_lease ON {_ENTRIES} (lease_expires_ns) WHERE lease_expires_ns IS NOT NULL",
         f"CREATE INDEX {_ENTRIES}_state ON {_ENTRIES} (state)",
-        f"CREATE INDEX {_ENTRIES}_age ON {_ENTRIES} (updated_ns) WHERE {IS_EXPIRABLE}",
+        f"CREATE INDEX {_ENTRIES}_age ON {_ENTRIES} (updated_ns) WHERE {MAY_EXPIRE}",
         f"CREATE INDEX {_ENTRIES}_queue ON {_ENTRIES} (created_ns, entry_id) WHERE {IS_PENDING}",
         f"CREATE INDEX {_ENTRIES}_queue_state ON {_ENTRIES} (state, created_ns, entry_id) WHERE {IS_PENDING}",
         # Texts of any length cannot stand in an index.

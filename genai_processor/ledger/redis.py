@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
-from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from genai_processor.errors import LedgerUnavailableError, LedgerURLError
@@ -62,7 +61,8 @@ class RedisLedger(SharedLedger):
         """Name a server; it is connected to with the first operation.
 
         Args:
-            url: ``redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]``, or ``rediss://`` for TLS; options of redis-py may follow.
+            url: ``redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]``, or ``rediss://`` for TLS; options of
+                redis-py may follow.
             max_age_days: After how long untouched an entry whose end is known expires.
             timeout_seconds: After how long an operation gives up.
             create: Make the ledger if the server has none.

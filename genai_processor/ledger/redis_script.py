@@ -22,10 +22,9 @@ from typing import Any, Final
 
 import orjson
 
-from genai_processor.ledger.entries import PENDING, Entry, State
+from genai_processor.ledger.entries import EXPIRING, PENDING, Entry, State
 from genai_processor.ledger.questions import Kind, Question, Remembered, places_of
 from genai_processor.ledger.rows import entry_of_document, json_of
-from genai_processor.ledger.shared import MAY_EXPIRE
 from genai_processor.ledger.snapshot import Answers, Request, mark_of_tool
 
 LAYOUT: Final = 1
@@ -173,7 +172,7 @@ def _standings(entry: Entry) -> dict[str, tuple[str, int]]:
     if entry.state in PENDING:
         for key in ("q", *queues(entry.state, entry.tool, entry.scope)):
             standings[key] = (name, 0)
-    elif entry.state in MAY_EXPIRE:
+    elif entry.state in EXPIRING:
         standings["ages"] = (entry.entry_id, entry.updated_ns)
     return standings
 

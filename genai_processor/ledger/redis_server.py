@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import redis
 from redis import exceptions
@@ -16,9 +16,6 @@ from genai_processor.ledger.pool import LostConnectionError
 from genai_processor.ledger.redis_script import LAYOUT
 from genai_processor.ledger.server_clock import ServerClock, passed_ns
 
-if TYPE_CHECKING:
-    from redis.connection import AbstractConnection
-
 _log = logging.getLogger(__name__)
 _TOO_LATE: Final = "it did not answer in time"
 
@@ -26,8 +23,8 @@ _TOO_LATE: Final = "it did not answer in time"
 class RedisConnection:
     """One connection. It bypasses the client on top, which instrumentations turn into spans, and which sends again."""
 
-    def __init__(self, connection: AbstractConnection) -> None:
-        self._connection = connection
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection  # a `redis.Connection`, whose methods have no types
 
     def ask(self, command: Sequence[Any], deadline: float) -> Any:
         """Send a command and return its answer.
@@ -143,7 +140,10 @@ class RedisServer:
         except exceptions.ResponseError:
             doubts.append("ROLE is not allowed here, so nobody can tell whether the server is a replica")
         try:
-            found = [connection.ask(["CONFIG", "GET", name], deadline) for name in ("appendonly", "appendfsync", "maxmemory-policy")]
+            found = [
+                connection.ask(["CONFIG", "GET", name], deadline)
+                for name in ("appendonly", "appendfsync", "maxmemory-policy")
+            ]
         except exceptions.ResponseError:
             doubts.append(
                 "CONFIG is not allowed here, so this cannot be checked; see to it that the server has appendonly yes, "

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from genai_processor.errors import LedgerError, LedgerUnavailableError
 from genai_processor.ledger.bookkeeper import Bookkeeper
-from genai_processor.ledger.entries import OPEN, Entry, Resolution, State
+from genai_processor.ledger.entries import EXPIRING, Entry, Resolution, State
 from genai_processor.ledger.forgotten import digest_of_key, keys_of_call
 from genai_processor.ledger.ids import random_id
 from genai_processor.ledger.noted import entry_of
@@ -35,9 +35,6 @@ _AT_ONCE: Final = 1_000
 _EXPIRED_AT_ONCE: Final = 100
 _EVICT_EVERY_NS: Final = 60 * 10**9
 _LONGEST_PAGE: Final = 100_000
-
-MAY_EXPIRE: Final = frozenset(set(State) - OPEN - {State.SETTLED})
-"""What a person settled stays: it is little, and may have released an attempt that nobody has made yet."""
 
 
 class SharedLedger:
@@ -153,7 +150,7 @@ class SharedLedger:
             expired = [
                 entry
                 for entry in self._store.expirable(now_ns - self._max_age_ns, _EXPIRED_AT_ONCE)
-                if entry.state in MAY_EXPIRE
+                if entry.state in EXPIRING
             ]
             if not expired:
                 return
@@ -273,7 +270,8 @@ def _was_done_before(request: Request, reply: Reply) -> bool:
         return False
     writers, entries = reply.answers.writers, reply.answers.entries
     return any(
-        writers.get(new.entry_id) == request.writer or (old is None and new.entry_id in entries) for old, new in request.writes
+        writers.get(new.entry_id) == request.writer or (old is None and new.entry_id in entries)
+        for old, new in request.writes
     )
 
 

@@ -18,6 +18,7 @@ from genai_processor.ledger.bookkeeper import Bookkeeper
 from genai_processor.ledger.entries import Entry, Resolution, State
 from genai_processor.ledger.ids import random_id
 from genai_processor.ledger.noted import entry_of
+from genai_processor.ledger.options import Options, positive, yes_or_no
 from genai_processor.ledger.paging import next_page, where
 from genai_processor.ledger.protocol import DEFAULT_PAGE, Page, Query, Stats
 from genai_processor.ledger.requests import Claim, Granted, Outcome, Refusal, Sighting
@@ -236,7 +237,8 @@ class SQLiteLedger:
     def record(self, sighting: Sighting) -> Entry | None:
         """See `Ledger.record`."""
         held = self._run_or_postpone(
-            lambda books: books.record(storable_call(sighting, as_utf8) if isinstance(sighting, Sighting) else sighting), None
+            lambda books: books.record(storable_call(sighting, as_utf8) if isinstance(sighting, Sighting) else sighting),
+            None,
         )
         return None if held is None else entry_of(held)
 
@@ -334,21 +336,8 @@ class _Side:
         self.depth = 0  # inside how many operations the holder of the lock is
 
 
-def _positive(text: str) -> float:
-    number = float(text)
-    if not 0 < number < float("inf"):
-        raise ValueError(text)
-    return number
-
-
-def _yes_or_no(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise ValueError(text)
-    return text == "true"
-
-
-_OPTIONS: Final[dict[str, Callable[[str], Any]]] = {
-    "max_age_days": _positive,
-    "timeout_seconds": _positive,
-    "create": _yes_or_no,
+_OPTIONS: Final[Options] = {
+    "max_age_days": positive,
+    "timeout_seconds": positive,
+    "create": yes_or_no,
 }

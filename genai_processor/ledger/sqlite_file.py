@@ -44,7 +44,9 @@ class Opened:
         try:
             return self.connection.execute(statement, parameters).fetchall()
         except UnicodeEncodeError:
-            return self.connection.execute(statement, [as_utf8(value) if isinstance(value, str) else value for value in parameters]).fetchall()
+            return self.connection.execute(
+                statement, [as_utf8(value) if isinstance(value, str) else value for value in parameters]
+            ).fetchall()
 
 
 def open_file(path: str, timeout: float, *, create: bool) -> Opened:

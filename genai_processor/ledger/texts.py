@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from genai_processor.ledger.requests import Claim, Sighting
 
@@ -28,4 +28,5 @@ def storable_call(call: _Call, storable: Callable[[str], str] = storable) -> _Ca
     texts = "".join([value for value in named.values() if isinstance(value, str)])
     if storable(texts) == texts:
         return call
-    return type(call)(**{name: storable(value) if isinstance(value, str) else value for name, value in named.items()})
+    changed: dict[str, Any] = {name: storable(value) if isinstance(value, str) else value for name, value in named.items()}
+    return type(call)(**changed)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import Shared
+from shared_helpers import Shared
 from support.servers import PASSWORD
 from support.wire import Wire
 
@@ -36,7 +36,9 @@ DAY_NS = 24 * 3600 * 10**9
 
 
 def wish(number: int = 1, **more: Any) -> Claim:
-    return Claim(**{"scope": "s", "tool": "pay", "call_id": f"toolu_{number}x", "digest": f"d{number}", "turn": "t1", **more})
+    return Claim(
+        **{"scope": "s", "tool": "pay", "call_id": f"toolu_{number}x", "digest": f"d{number}", "turn": "t1", **more}
+    )
 
 
 def granted(ledger: SharedLedger, number: int = 1, **more: Any) -> Granted:
@@ -59,9 +61,9 @@ def test_each_transition_is_one_round_trip(shared: Shared) -> None:
             return done, wire.requests - before
 
         outer, one = trips(lambda: granted(ledger, 1, lease_ns=10**12).entry)
-        started, two = trips(lambda: ledger.start(outer))
+        _, two = trips(lambda: ledger.start(outer))
         inner, three = trips(lambda: granted(ledger, 2, parent=outer.entry_id).entry)
-        renewed, four = trips(lambda: ledger.renew(outer, lease_ns=10**12))
+        _, four = trips(lambda: ledger.renew(outer, lease_ns=10**12))
         failed, five = trips(lambda: ledger.finish(inner, Outcome.FAILED))
         seen = Sighting("s", "pay", State.COMPLETED, "toolu_1x", entry_id=outer.entry_id)
         _, six = trips(lambda: ledger.record(seen))
@@ -416,7 +418,7 @@ def test_the_queue_is_walked_by_any_filter(shared: Shared) -> None:
 
 @pytest.mark.parametrize("option", ["timeout_seconds=0", "max_age_days=x", "create=perhaps", "{name}=a%22b", "{name}="])
 def test_an_option_that_is_not_understood_is_named_and_no_password_is(shared: Shared, option: str) -> None:
-    url = f"{shared.server.url()}?{option.format(name=shared.option)}".replace("://", "://bob:hunter2@", 1)  # type: ignore[attr-defined]
+    url = f"{shared.server.url()}?{option.format(name=shared.option)}".replace("://", "://bob:hunter2@", 1)
     with pytest.raises(LedgerURLError, match=option.partition("=")[0].format(name=shared.option)) as caught:
         open_ledger(url)
     assert "hunter2" not in str(caught.value)
@@ -442,7 +444,9 @@ def test_who_only_looks_makes_no_ledger(shared: Shared) -> None:
     assert shared.open(create="false").counts()[State.CLAIMED] == 0
 
 
-@pytest.mark.parametrize(("scheme", "module", "extra"), [("redis", "redis", "redis"), ("postgresql", "psycopg", "postgresql")])
+@pytest.mark.parametrize(
+    ("scheme", "module", "extra"), [("redis", "redis", "redis"), ("postgresql", "psycopg", "postgresql")]
+)
 def test_a_missing_client_is_named_with_its_extra(scheme: str, module: str, extra: str) -> None:
     code = f"""
         import sys

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import pytest
-from conftest import Shared
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from shared_helpers import Shared
 from test_ledger_properties import call_ids, claims, digests, outcomes, scopes, tools
 from test_noted import sightings
 

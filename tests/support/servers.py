@@ -123,7 +123,13 @@ class Server:
     def _spawn(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
         with open(self.folder / "log", "ab") as log:
             return subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, start_new_session=True, **self._user
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                start_new_session=True,
+                **self._user,
             )
 
     def stop(self) -> None:
@@ -193,10 +199,8 @@ class PostgreSQLServer(Server):
         (self.folder / "password").write_text(PASSWORD)
         os.chmod(self.folder / "password", 0o644)
         initdb = find_program("initdb") or str(Path(os.path.realpath(self._program)).with_name("initdb"))
-        made = self._spawn(
-            [initdb, "-D", f"{self.folder}/data", "-U", "ann", "--pwfile", f"{self.folder}/password", "-A", "scram-sha-256"]
-            + ["-E", "UTF8", "--no-sync"]
-        )
+        access = ["-U", "ann", "--pwfile", f"{self.folder}/password", "-A", "scram-sha-256"]
+        made = self._spawn([initdb, "-D", f"{self.folder}/data", *access, "-E", "UTF8", "--no-sync"])
         assert made.wait(PATIENCE_SECONDS) == 0, (self.folder / "log").read_text()
 
     def command(self) -> list[str]:
