@@ -116,6 +116,10 @@ class RedisServer:
         sent = passed_ns()
         seconds, micros = connection.ask(["TIME"], deadline)
         self._clock.sample(int(seconds) * 10**9 + int(micros) * 1_000, sent, passed_ns())
+        if not self._checked:
+            self._checked = True
+            for warning in self._doubts(connection, deadline):
+                _log.warning("The ledger %s may lose what it is told: %s", self._name, warning)
         version = connection.ask(["HGET", meta, "layout"], deadline)
         if version is None:
             if not self._create:
@@ -127,10 +131,6 @@ class RedisServer:
                 f"the ledger {self._name} has layout {int(version)}, and this version of genai_processor knows {LAYOUT}: "
                 "it was made by a later version; upgrade this one"
             )
-        if not self._checked:
-            self._checked = True
-            for warning in self._doubts(connection, deadline):
-                _log.warning("The ledger %s may lose what it is told: %s", self._name, warning)
 
     def _doubts(self, connection: RedisConnection, deadline: float) -> list[str]:
         doubts: list[str] = []
