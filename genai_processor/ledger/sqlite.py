@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from genai_processor.errors import LedgerError, LedgerUnavailableError, LedgerURLError
+from genai_processor.errors import LedgerError, LedgerUnavailableError, LedgerURLError, UnknownEntryError
 from genai_processor.forks import call_before_fork, call_in_child, guard_with_lock, let_forks_pass
 from genai_processor.ledger.bookkeeper import Bookkeeper
 from genai_processor.ledger.entries import Entry, Resolution, State
@@ -167,6 +167,9 @@ class SQLiteLedger:
                 opened.connection.execute("BEGIN IMMEDIATE")
                 done = operation(opened.books)
                 opened.connection.execute("COMMIT")
+            except UnknownEntryError:  # the news that it brought is kept
+                opened.connection.execute("COMMIT")
+                raise
             except BaseException:
                 self._give_up(opened)
                 raise

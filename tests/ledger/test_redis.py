@@ -139,9 +139,13 @@ def test_a_layout_of_a_later_version_is_left_alone(redis_server: RedisServer, cl
 def test_a_server_that_is_full_changes_nothing(other_server: Callable[..., RedisServer]) -> None:
     server = other_server(maxmemory="3mb")
     ledger = RedisLedger(server.url())
-    with pytest.raises(LedgerUnavailableError, match="maxmemory"):
+
+    def fill() -> None:
         for number in range(10_000):
             ledger.record(Sighting("s" * 1_000, "pay", State.QUARANTINED, f"toolu_{number}x"))
+
+    with pytest.raises(LedgerUnavailableError, match="maxmemory"):
+        fill()
     waiting = ledger.pending(limit=10_000).entries
     assert len(waiting) == ledger.counts()[State.QUARANTINED] > 0
 
