@@ -65,12 +65,19 @@ def _written(value: Any) -> Any:
     if kind is bool:
         return int(value)
     if kind is tuple:
-        return json.dumps([dict(zip(_CHANGE, _changed(change), strict=True)) for change in value]) if value else "[]"
+        return _json([dict(zip(_CHANGE, _changed(change), strict=True)) for change in value]) if value else "[]"
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, str):
         return str.__str__(value)
     return _written(int(value)) if isinstance(value, (int, float)) else json.dumps(asdict(value))
+
+
+def _json(value: Any) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:  # a text that UTF-8 cannot hold, or a number that is too large
+        return json.dumps(value)
 
 
 def entry_from(row: Sequence[Any]) -> Entry:
@@ -99,7 +106,11 @@ def json_of(entry: Entry) -> bytes:
 
 def document_of(entry: Entry) -> dict[str, Any]:
     """Return an entry as an object of JSON, of what is not None."""
-    return {name: value for name, value in zip(COLUMNS, row_of(entry), strict=True) if value is not None}
+    return {
+        name: value if type(value) is str else _written(value)
+        for name, value in zip(COLUMNS, _values(entry), strict=True)
+        if value is not None
+    }
 
 
 def entry_of_document(document: Mapping[str, Any]) -> Entry:
