@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from genai_processor.errors import LedgerURLError
 
@@ -51,10 +51,11 @@ def split_options(url: str, options: Options) -> tuple[str, dict[str, Any]]:
     """
     parts = urlsplit(url)
     values: dict[str, Any] = {}
-    others: list[tuple[str, str]] = []
-    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+    others: list[str] = []  # as they are: drivers do not agree on what a "+" means
+    for option in filter(None, parts.query.split("&")):
+        name, _, value = map(unquote, option.partition("="))
         if name not in options:
-            others.append((name, value))
+            others.append(option)
             continue
         try:
             values[name] = options[name](value)
@@ -63,4 +64,4 @@ def split_options(url: str, options: Options) -> tuple[str, dict[str, Any]]:
                 f"ledger URL {parts.scheme}:…: option {name}={value} is not understood; max_age_days and timeout_seconds "
                 "take positive numbers, create takes true or false, and names are of letters, digits, '_', '-' and '.'"
             ) from None
-    return urlunsplit(parts._replace(query=urlencode(others))), values
+    return urlunsplit(parts._replace(query="&".join(others))), values

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -15,12 +15,12 @@ from genai_processor.errors import LedgerUnavailableError, LedgerURLError
 from genai_processor.ledger.entries import Entry, State
 from genai_processor.ledger.ids import random_id
 from genai_processor.ledger.options import Options, positive, split_options, word, yes_or_no
-from genai_processor.ledger.pool import LostConnectionError, Pool
+from genai_processor.ledger.pool import Pool
 from genai_processor.ledger.protocol import Query
 from genai_processor.ledger.rows import entry_of_document
 from genai_processor.ledger.server_clock import ServerClock, passed_ns
 from genai_processor.ledger.shared import SharedLedger
-from genai_processor.ledger.shared_store import Reply
+from genai_processor.ledger.shared_store import Reply, telling
 from genai_processor.ledger.snapshot import Answers, Request
 from genai_processor.ledger.tables import IS_PENDING, MAY_EXPIRE
 
@@ -187,9 +187,9 @@ class _PostgreSQLStore:
 
         with self._told():
             answer, again = self._pool.ask(ask, deadline)
-        if "answers" not in answer:
-            return Reply(True, Answers(), again)
-        return Reply(False, answers_from(request, answer["answers"], answer["rows"] or ()), again)
+            done = "answers" not in answer
+            answers = Answers() if done else answers_from(request, answer["answers"], answer["rows"] or ())
+        return Reply(done, answers, again)
 
     def overdue(self, now_ns: int, limit: int) -> Sequence[Entry]:
         return self._entries("lease_expires_ns <= $1 ORDER BY lease_expires_ns LIMIT $2", [now_ns, limit])
@@ -233,7 +233,8 @@ class _PostgreSQLStore:
 
     def _entries(self, condition: str, values: Sequence[Any]) -> list[Entry]:
         rows = self._select(f"{_ROWS} WHERE {condition}", values)
-        return [entry_of_document(orjson.loads(row[0] or b"")) for row in rows]
+        with self._told():
+            return [entry_of_document(orjson.loads(row[0] or b"")) for row in rows]
 
     def _select(self, statement: str, values: Sequence[Any], deadline: float | None = None) -> list[list[bytes | None]]:
         if deadline is None:
@@ -241,13 +242,5 @@ class _PostgreSQLStore:
         with self._told():
             return self._pool.ask(lambda wire, by: wire.select(statement, values, by), deadline)[0]
 
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        try:
-            yield
-        except LostConnectionError as error:
-            raise LedgerUnavailableError(
-                f"the ledger {self.name} cannot be asked: {error}; see whether the server runs and can be reached from here"
-            ) from error
-        except RefusedError as error:
-            raise LedgerUnavailableError(f"the ledger {self.name} refuses: {error}") from error
+    def _told(self) -> AbstractContextManager[None]:
+        return telling(self.name, RefusedError)

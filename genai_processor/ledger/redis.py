@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -14,11 +14,11 @@ from genai_processor.ledger.entries import Entry, State
 from genai_processor.ledger.ids import random_id
 from genai_processor.ledger.options import Options, positive, split_options, word, yes_or_no
 from genai_processor.ledger.paging import matches
-from genai_processor.ledger.pool import LostConnectionError, Pool
+from genai_processor.ledger.pool import Pool
 from genai_processor.ledger.protocol import Query
 from genai_processor.ledger.server_clock import ServerClock, passed_ns
 from genai_processor.ledger.shared import SharedLedger
-from genai_processor.ledger.shared_store import Reply
+from genai_processor.ledger.shared_store import Reply, telling
 from genai_processor.ledger.snapshot import Answers, Request
 
 try:
@@ -101,7 +101,8 @@ class _RedisStore:
         self.clock = ServerClock()
         self._prefix = f"{{{prefix}}}:"
         try:
-            made = redis.ConnectionPool.from_url(url, protocol=2, decode_responses=False)
+            made = redis.ConnectionPool.from_url(url)
+            made.connection_kwargs.update(protocol=2, decode_responses=False)
             made.connection_class(**made.connection_kwargs)  # which connects later, and knows its options now
         except (ValueError, TypeError):
             raise LedgerURLError(f"ledger URL {parts.scheme}:… is not one that the client for Redis understands") from None
@@ -125,9 +126,8 @@ class _RedisStore:
 
         with self._told():
             answer, again = self._pool.ask(ask, deadline)
-        if answer[0] == 1:
-            return Reply(True, Answers(), again)
-        return Reply(False, redis_script.answers_from(request, answer[3], answer[4]), again)
+            answers = Answers() if answer[0] == 1 else redis_script.answers_from(request, answer[3], answer[4])
+        return Reply(answer[0] == 1, answers, again)
 
     def overdue(self, now_ns: int, limit: int) -> Sequence[Entry]:
         return self._by_score("leases", now_ns, limit)
@@ -137,7 +137,11 @@ class _RedisStore:
 
     def _by_score(self, key: str, score: int, limit: int) -> Sequence[Entry]:
         rows = self._ask(["EVAL", redis_script.BY_SCORE, 1, self._prefix, key, score, limit])
-        return [redis_script.entry_from(row)[0] for row in rows if row]
+        return self._entries(rows)
+
+    def _entries(self, rows: Sequence[bytes]) -> list[Entry]:
+        with self._told():
+            return [redis_script.entry_from(row)[0] for row in rows if row]
 
     def pending(self, query: Query, after: tuple[int, str] | None, limit: int) -> Sequence[Entry]:
         key = self._smallest(query)
@@ -152,8 +156,7 @@ class _RedisStore:
         while len(found) < limit:
             size = min(_PAGE, limit - len(found)) if key == "q" else _PAGE
             last, rows = self._ask(["EVAL", redis_script.QUEUE, 1, self._prefix, key, low, high, size])
-            entries = [redis_script.entry_from(row)[0] for row in rows if row]
-            found += [entry for entry in entries if matches(entry, query)]
+            found += [entry for entry in self._entries(rows) if matches(entry, query)]
             if len(rows) < size:
                 break
             low = f"({last.decode()}"
@@ -184,14 +187,5 @@ class _RedisStore:
         with self._told():
             return self._pool.ask(lambda connection, by: connection.ask(command, by), deadline)[0]
 
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        try:
-            yield
-        except LostConnectionError as error:
-            raise LedgerUnavailableError(
-                f"the ledger {self.name} cannot be asked: {error}; see whether the server runs and can be reached from here"
-            ) from error
-        except exceptions.ResponseError as error:
-            why = "a cluster of several nodes is not supported; " if str(error).startswith("MOVED") else ""
-            raise LedgerUnavailableError(f"the ledger {self.name} refuses: {why}{error}") from error
+    def _told(self) -> AbstractContextManager[None]:
+        return telling(self.name, exceptions.RedisError)

@@ -106,6 +106,13 @@ class RedisServer:
         except (exceptions.ConnectionError, OSError) as error:
             wrapped.close()
             raise LostConnectionError(str(error)) from error
+        except exceptions.ResponseError as error:
+            wrapped.close()
+            if str(error).startswith("MOVED"):
+                raise LedgerUnavailableError(
+                    f"the ledger {self._name} is a cluster of several nodes, which is not supported; name a single server"
+                ) from error
+            raise
         except BaseException:
             wrapped.close()
             raise

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
+from genai_processor.errors import LedgerError, LedgerUnavailableError
 from genai_processor.ledger.entries import Entry, State
+from genai_processor.ledger.pool import LostConnectionError
 from genai_processor.ledger.protocol import Query
 from genai_processor.ledger.server_clock import ServerClock
 from genai_processor.ledger.snapshot import Answers, Request
@@ -26,6 +29,33 @@ class Reply:
     done: bool
     answers: Answers
     again: bool = False
+
+
+@contextmanager
+def telling(name: str, refused: type[Exception]) -> Iterator[None]:
+    """Say of a ledger, in one kind of error, that it cannot be asked, that it refuses, or what is wrong in it.
+
+    Args:
+        name: What messages call it.
+        refused: The driver's error for what a server refuses.
+
+    Raises:
+        LedgerUnavailableError: In place of the error inside.
+    """
+    try:
+        yield
+    except LostConnectionError as error:
+        raise LedgerUnavailableError(
+            f"the ledger {name} cannot be asked: {error}; see whether the server runs and can be reached from here"
+        ) from error
+    except refused as error:
+        raise LedgerUnavailableError(f"the ledger {name} refuses: {error}") from error
+    except LedgerError:
+        raise
+    except (ValueError, LookupError, TypeError) as error:  # somebody else wrote there, and it may be anything
+        raise LedgerUnavailableError(
+            f"the ledger {name} holds something that no ledger wrote: {type(error).__name__}: {error}"
+        ) from error
 
 
 class SharedStore(Protocol):

@@ -12,7 +12,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
 import pytest
+import redis
 from shared_helpers import Shared
 from support.servers import PASSWORD
 from support.wire import Wire
@@ -460,3 +462,30 @@ def test_a_missing_client_is_named_with_its_extra(scheme: str, module: str, extr
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
     assert f"otel-genai-processor[{extra}]" in done.stdout
+
+
+def test_options_of_the_driver_are_left_as_they_are(shared: Shared) -> None:
+    driver = {"redis": "client_name=a%2Bb", "postgresql": "application_name=a%2Bb%20c&connect_timeout=3"}
+    kind = "redis" if shared.option == "prefix" else "postgresql"
+    ledger = open_ledger(f"{shared.server.url()}?{driver[kind]}&{shared.option}={shared.name}&max_age_days=2")
+    assert ledger.counts()[State.CLAIMED] == 0
+    if kind == "redis":
+        names = {one["name"] for one in redis.Redis.from_url(shared.server.url()).client_list()}
+        assert "a+b" in names
+    else:
+        with psycopg.connect(shared.server.url()) as connection:
+            found = connection.execute("SELECT application_name FROM pg_stat_activity").fetchall()
+        assert ("a+b c",) in found
+
+
+def test_what_no_ledger_wrote_is_told_as_such(shared: Shared) -> None:
+    ledger = shared.open()
+    entry = granted(ledger).entry
+    if shared.option == "prefix":
+        redis.Redis.from_url(shared.server.url()).set(f"{{{shared.name}}}:e:{entry.entry_id}", "7 somebody {}")
+    else:
+        with psycopg.connect(shared.server.url(), autocommit=True) as connection:
+            connection.execute(f"UPDATE {shared.name}.genai_ledger_entries SET state = 'odd', version = 7")
+    for what in (lambda: ledger.get(entry.entry_id), lambda: ledger.finish(entry, Outcome.RETURNED)):
+        with pytest.raises(LedgerUnavailableError, match="no ledger wrote"):
+            what()
