@@ -234,23 +234,26 @@ def test_of_eight_processes_that_open_it_first_and_at_once_each_call_is_granted_
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_a_forked_child_has_connections_of_its_own(shared: Shared) -> None:
-    ledger = shared.open()
-    entry = granted(ledger).entry
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            for number in range(2, 30):
-                granted(ledger, number)
-            ledger.close()
-            code = 0
-        finally:
-            os._exit(code)
-    for number in range(30, 60):
-        granted(ledger, number)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert ledger.finish(entry, Outcome.RETURNED).state is State.COMPLETED
-    assert ledger.counts()[State.CLAIMED] == 58
+    with Wire(shared.server.port) as wire:
+        ledger = shared.open(wire.port)
+        entry = granted(ledger).entry
+        before = wire.connections
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                for number in range(2, 30):
+                    granted(ledger, number)
+                ledger.close()
+                code = 0
+            finally:
+                os._exit(code)
+        for number in range(30, 60):
+            granted(ledger, number)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert ledger.finish(entry, Outcome.RETURNED).state is State.COMPLETED
+        assert wire.connections == before + 1
+    assert shared.open().counts()[State.CLAIMED] == 58
 
 
 def test_two_hosts_whose_clocks_are_an_hour_apart_agree_on_leases(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -364,6 +367,18 @@ def test_news_of_an_entry_that_expired_makes_its_tool_unknown(shared: Shared) ->
     assert isinstance(answer, Refusal)
     assert answer.reason == "ledger_unknown"
     assert ledger.stats().unknown_tools == 1
+
+
+def test_old_calls_that_stay_are_in_nobodys_way(shared: Shared) -> None:
+    now = [10**18]
+    ledger = shared.make(max_age_days=7, clock=lambda: now[0])
+    for number in range(101):
+        granted(ledger, number)
+    now[0] += 1
+    ledger.record(Sighting("s", "pay", State.COMPLETED, "toolu_done"))
+    now[0] += 8 * DAY_NS
+    ledger.record(Sighting("s", "mail", State.QUARANTINED))
+    assert ledger.counts()[State.COMPLETED] == 0
 
 
 def test_many_expire_a_hundred_at_a_time(shared: Shared) -> None:

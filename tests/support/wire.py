@@ -17,6 +17,7 @@ class Wire:
         self._to = port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
+        self.connections = 0
         self.requests = 0
         self.cuts = 0
         self.silent = False  # takes what is sent, and says nothing
@@ -41,6 +42,7 @@ class Wire:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
+                self.connections += 1
                 self._open.append(client)
                 threading.Thread(target=self._pass_on, args=[client], daemon=True).start()
 
