@@ -19,6 +19,7 @@ def main() -> None:
         ("Import", ["benchmarks.imports"]),
         ("The ledger in memory", ["benchmarks.ledger"]),
         ("A ledger in a SQLite file", ["benchmarks.sqlite"]),
+        ("Ledgers on servers", ["benchmarks.shared", *(["--calls", "30"] if quick else [])]),
         ("Scan", ["benchmarks.scan", *(["--size", "30"] if quick else ["--memory"])]),
     ]
     for title, command in runs:
