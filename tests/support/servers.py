@@ -99,6 +99,7 @@ class Server:
             os.chown(self.folder, who.pw_uid, who.pw_gid)
             self._user = {"user": who.pw_uid, "group": who.pw_gid, "extra_groups": []}
         self._process: subprocess.Popen[bytes] | None = None
+        self._watcher: subprocess.Popen[bytes] | None = None
         atexit.register(self.remove)
 
     def command(self) -> list[str]:
@@ -113,6 +114,7 @@ class Server:
         while time.monotonic() < deadline:
             if self._process is None or self._process.poll() is not None:
                 self._process = self._spawn(self.command())
+                self._watch(self._process.pid)
             if self.is_ready():
                 return
             time.sleep(0.02)
@@ -131,6 +133,19 @@ class Server:
                 start_new_session=True,
                 **self._user,
             )
+
+    def _watch(self, pid: int) -> None:
+        """Have the server killed, and its folder removed, when this process ends, in whatever way it does."""
+        self._unwatch()
+        script = 'read _ || { kill -9 "$1" 2>/dev/null; sleep 1; rm -rf "$2"; }'
+        command = ["sh", "-c", script, "sh", str(pid), str(self.folder)]
+        quiet = subprocess.DEVNULL
+        self._watcher = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True)
+
+    def _unwatch(self) -> None:
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            watcher.communicate(b"\n")
 
     def stop(self) -> None:
         """Let it end in good order, but not wait for its clients."""
@@ -152,6 +167,7 @@ class Server:
 
     def _end(self, how: signal.Signals) -> None:
         process, self._process = self._process, None
+        self._unwatch()
         if process is not None and process.poll() is None:
             process.send_signal(how)
             try:
