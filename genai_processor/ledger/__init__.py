@@ -47,6 +47,10 @@ __all__ = [
 _LEDGERS: Final = {
     "memory": "genai_processor.ledger.memory:MemoryLedger",
     "sqlite": "genai_processor.ledger.sqlite:SQLiteLedger",
+    "redis": "genai_processor.ledger.redis:RedisLedger",
+    "rediss": "genai_processor.ledger.redis:RedisLedger",
+    "postgresql": "genai_processor.ledger.postgresql:PostgreSQLLedger",
+    "postgres": "genai_processor.ledger.postgresql:PostgreSQLLedger",
 }
 """URL scheme -> the class whose `from_url` opens it, imported only when asked for."""
 
@@ -55,11 +59,14 @@ def open_ledger(url: str) -> Ledger:
     """Open the ledger that a URL names.
 
     Args:
-        url: ``memory:``, with bounds as options (``memory:?max_entries=1000``), or ``sqlite:///PATH``
-            (``sqlite:////PATH`` from the root; options ``max_age_days`` and ``timeout_seconds``).
+        url: ``memory:``, with bounds as options (``memory:?max_entries=1000``), ``sqlite:///PATH``
+            (``sqlite:////PATH`` from the root; options ``max_age_days`` and ``timeout_seconds``), or
+            ``redis://HOST:PORT/DATABASE``, ``rediss://…`` or ``postgresql://HOST:PORT/DATABASE`` (the same options;
+            ``prefix`` or ``schema`` keep several apart; the extras ``redis`` and ``postgresql`` bring the clients).
 
     Raises:
         LedgerURLError: No ledger has that scheme, or the ledger does not know an option.
+        LedgerUnavailableError: The client of that server is not installed.
     """
     scheme, colon, _ = url.partition(":")
     path = _LEDGERS.get(scheme.lower()) if colon else None

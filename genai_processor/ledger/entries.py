@@ -42,6 +42,10 @@ PENDING: Final = frozenset({State.QUARANTINED, State.UNDELIVERED})
 OPEN: Final = PENDING | {State.CLAIMED}
 """The states in which nobody knows yet how the call ended in the world. The last to be evicted."""
 
+EXPIRING: Final = frozenset(set(State) - OPEN - {State.SETTLED})
+"""The states that a database does not keep for good. It keeps what a person settled: that is little, and may have released
+an attempt that nobody has made yet."""
+
 
 class Resolution(StrEnum):
     """What a person found out about a call."""

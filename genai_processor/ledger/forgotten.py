@@ -9,6 +9,8 @@ two calls in a thousand after a million evicted ones.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from array import array
 from typing import Final
 
@@ -108,6 +110,11 @@ def keys_of_call(
         if any_digest and digest:
             keys.append(("turn", scope, turn, tool, None))
     return keys
+
+
+def digest_of_key(key: _Key) -> str:
+    """Return what a database remembers of such a key."""
+    return hashlib.blake2b(json.dumps(key).encode(), digest_size=16).hexdigest()
 
 
 def _id_key(scope: str, tool: str, call_id: str, turn: str | None) -> _Key | None:

@@ -35,7 +35,7 @@ def page_of(entries: Iterable[Entry], query: Query, limit: int, cursor: str | No
     Raises:
         LedgerError: The cursor is not one that a page gave.
     """
-    after = None if cursor is None else _place(cursor)
+    after = None if cursor is None else place_of(cursor)
     found = sorted(
         (e for e in entries if matches(e, query) and (after is None or (e.created_ns, e.entry_id) > after)),
         key=lambda e: (e.created_ns, e.entry_id),
@@ -69,11 +69,16 @@ def where(query: Query, cursor: str | None) -> tuple[str, list[Any]]:
             values.append(max(-_LARGEST, min(value, _LARGEST)) if isinstance(value, int) else value)
     if cursor is not None:
         conditions.append("(created_ns, entry_id) > (?, ?)")
-        values.extend(_place(cursor))
+        values.extend(place_of(cursor))
     return "".join(f" AND {condition}" for condition in conditions), values
 
 
-def _place(cursor: str) -> tuple[int, str]:
+def place_of(cursor: str) -> tuple[int, str]:
+    """Return the time and the id that a cursor stands for.
+
+    Raises:
+        LedgerError: It is not one that a page gave.
+    """
     created_ns, colon, entry_id = cursor.partition(":")
     try:
         if not colon or not 0 <= int(created_ns) < 2**63:

@@ -10,6 +10,8 @@ from enum import Enum
 from operator import attrgetter
 from typing import Any, Final
 
+import orjson
+
 from genai_processor.ledger.entries import Change, Entry, Resolution, Settlement, State, new_entry
 
 COLUMNS: Final = tuple(spec.name for spec in fields(Entry))
@@ -63,12 +65,19 @@ def _written(value: Any) -> Any:
     if kind is bool:
         return int(value)
     if kind is tuple:
-        return json.dumps([dict(zip(_CHANGE, _changed(change), strict=True)) for change in value]) if value else "[]"
+        return _json([dict(zip(_CHANGE, _changed(change), strict=True)) for change in value]) if value else "[]"
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, str):
         return str.__str__(value)
     return _written(int(value)) if isinstance(value, (int, float)) else json.dumps(asdict(value))
+
+
+def _json(value: Any) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:  # a text that UTF-8 cannot hold, or a number that is too large
+        return json.dumps(value)
 
 
 def entry_from(row: Sequence[Any]) -> Entry:
@@ -88,3 +97,22 @@ def _settlement(values: Mapping[str, Any]) -> Settlement:
 
 def _change(values: Mapping[str, Any]) -> Change:
     return Change(**{**values, "before": State(values["before"]), "after": State(values["after"])})
+
+
+def json_of(entry: Entry) -> bytes:
+    """Return an entry as a JSON object, of what is not None."""
+    return orjson.dumps(document_of(entry))
+
+
+def document_of(entry: Entry) -> dict[str, Any]:
+    """Return an entry as an object of JSON, of what is not None."""
+    return {
+        name: value if type(value) is str else _written(value)
+        for name, value in zip(COLUMNS, _values(entry), strict=True)
+        if value is not None
+    }
+
+
+def entry_of_document(document: Mapping[str, Any]) -> Entry:
+    """Return the entry that such an object stands for."""
+    return entry_from([document.get(name) for name in COLUMNS])

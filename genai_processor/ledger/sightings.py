@@ -11,7 +11,8 @@ from genai_processor.ledger.requests import Sighting
 from genai_processor.ledger.transitions import SIGHTINGS
 from genai_processor.spans.values import index_like
 
-_LOOKED_AT: Final = 64
+LOOKED_AT: Final = 64
+"""How many of the newest entries of an id, or of an action, a sighting is compared with."""
 
 
 class Found(Protocol):
@@ -67,13 +68,13 @@ def place(seen: Sighting, found: Found) -> tuple[Entry | None, Entry | None]:
     if named is not None:
         return named, None
     released: Entry | None = None
-    by_call = found.held_by_call(seen.scope, seen.call_id, _LOOKED_AT) if seen.call_id else []
+    by_call = found.held_by_call(seen.scope, seen.call_id, LOOKED_AT) if seen.call_id else []
     for held in reversed(by_call):
         if _is_of_call(seen, call_of(held)):
             if not _is_settled(held):
                 return entry_of(held), None
             released = held if held.releases else released
-    by_action = found.held_by_action(seen.scope, seen.tool, seen.digest, _LOOKED_AT) if seen.digest else []
+    by_action = found.held_by_action(seen.scope, seen.tool, seen.digest, LOOKED_AT) if seen.digest else []
     for held in reversed(by_action):
         call = call_of(held)
         if _fit(seen.turn, call.turn) and (not (seen.call_id and call.call_id) or _is_same_id(seen, call)):

@@ -12,17 +12,19 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from genai_processor.errors import LedgerError, LedgerUnavailableError, LedgerURLError
+from genai_processor.errors import LedgerError, LedgerUnavailableError, LedgerURLError, UnknownEntryError
 from genai_processor.forks import call_before_fork, call_in_child, guard_with_lock, let_forks_pass
 from genai_processor.ledger.bookkeeper import Bookkeeper
 from genai_processor.ledger.entries import Entry, Resolution, State
 from genai_processor.ledger.ids import random_id
 from genai_processor.ledger.noted import entry_of
+from genai_processor.ledger.options import Options, positive, yes_or_no
 from genai_processor.ledger.paging import next_page, where
 from genai_processor.ledger.protocol import DEFAULT_PAGE, Page, Query, Stats
 from genai_processor.ledger.requests import Claim, Granted, Outcome, Refusal, Sighting
-from genai_processor.ledger.sqlite_file import Opened, encodable, open_file
+from genai_processor.ledger.sqlite_file import Opened, open_file
 from genai_processor.ledger.tables import Tables
+from genai_processor.ledger.texts import as_utf8, storable_call
 
 _T = TypeVar("_T")
 _LONGEST_PAGE: Final = 100_000
@@ -165,6 +167,9 @@ class SQLiteLedger:
                 opened.connection.execute("BEGIN IMMEDIATE")
                 done = operation(opened.books)
                 opened.connection.execute("COMMIT")
+            except UnknownEntryError:  # the news that it brought is kept
+                opened.connection.execute("COMMIT")
+                raise
             except BaseException:
                 self._give_up(opened)
                 raise
@@ -235,7 +240,8 @@ class SQLiteLedger:
     def record(self, sighting: Sighting) -> Entry | None:
         """See `Ledger.record`."""
         held = self._run_or_postpone(
-            lambda books: books.record(encodable(sighting) if isinstance(sighting, Sighting) else sighting), None
+            lambda books: books.record(storable_call(sighting, as_utf8) if isinstance(sighting, Sighting) else sighting),
+            None,
         )
         return None if held is None else entry_of(held)
 
@@ -247,7 +253,7 @@ class SQLiteLedger:
 
     def claim(self, claim: Claim, *, observe: bool = False) -> Granted | Refusal:
         """See `Ledger.claim`."""
-        return self._run(lambda books: books.claim(encodable(claim), observe))
+        return self._run(lambda books: books.claim(storable_call(claim, as_utf8), observe))
 
     def start(self, entry: Entry) -> Entry:
         """See `Ledger.start`."""
@@ -337,21 +343,8 @@ class _Side:
         self.depth = 0  # inside how many operations the holder of the lock is
 
 
-def _positive(text: str) -> float:
-    number = float(text)
-    if not 0 < number < float("inf"):
-        raise ValueError(text)
-    return number
-
-
-def _yes_or_no(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise ValueError(text)
-    return text == "true"
-
-
-_OPTIONS: Final[dict[str, Callable[[str], Any]]] = {
-    "max_age_days": _positive,
-    "timeout_seconds": _positive,
-    "create": _yes_or_no,
+_OPTIONS: Final[Options] = {
+    "max_age_days": positive,
+    "timeout_seconds": positive,
+    "create": yes_or_no,
 }

@@ -7,16 +7,15 @@ import os
 import sqlite3
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from genai_processor.errors import LedgerUnavailableError
 from genai_processor.ledger.bookkeeper import Bookkeeper
-from genai_processor.ledger.requests import Claim, Sighting
 from genai_processor.ledger.tables import SCHEMA, SCHEMA_VERSION
+from genai_processor.ledger.texts import as_utf8
 
-_Call = TypeVar("_Call", Sighting, Claim)
 _APPLICATION: Final = 0x67656E61  # "gena", in the header of the file: it is a ledger, and no other application's
 
 
@@ -45,21 +44,9 @@ class Opened:
         try:
             return self.connection.execute(statement, parameters).fetchall()
         except UnicodeEncodeError:
-            return self.connection.execute(statement, [_encodable(value) for value in parameters]).fetchall()
-
-
-def _encodable(value: Any) -> Any:
-    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
-
-
-def encodable(call: _Call) -> _Call:
-    """Return a request as it will be written, so that the rules compare it with entries as they were written."""
-    named = call._asdict() if isinstance(call, Sighting) else {spec.name: getattr(call, spec.name) for spec in fields(call)}
-    try:
-        "".join(value for value in named.values() if isinstance(value, str)).encode()
-    except UnicodeEncodeError:
-        return type(call)(**{name: _encodable(value) for name, value in named.items()})
-    return call
+            return self.connection.execute(
+                statement, [as_utf8(value) if isinstance(value, str) else value for value in parameters]
+            ).fetchall()
 
 
 def open_file(path: str, timeout: float, *, create: bool) -> Opened:

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
-from genai_processor.ledger.entries import OPEN, PENDING, Entry, State
-from genai_processor.ledger.forgotten import keys_of_call
+from genai_processor.ledger.entries import EXPIRING, OPEN, PENDING, Entry, State
+from genai_processor.ledger.forgotten import digest_of_key, keys_of_call
 from genai_processor.ledger.noted import Held, entry_of
 from genai_processor.ledger.requests import Claim, Returned, Sighting
 from genai_processor.ledger.rows import COLUMNS, changes_of, column, entry_from, row_of
@@ -27,9 +25,9 @@ def _listed(states: Iterable[State]) -> str:
 
 
 _IS_OPEN: Final = f"state IN ({_listed(OPEN)})"
-_IS_PENDING: Final = f"state IN ({_listed(PENDING)})"
-# What a person settled stays: it is little, and may have released an attempt that nobody has made yet.
-_MAY_EXPIRE: Final = f"state IN ({_listed(set(State) - OPEN - {State.SETTLED})})"
+IS_PENDING: Final = f"state IN ({_listed(PENDING)})"
+MAY_EXPIRE: Final = f"state IN ({_listed(EXPIRING)})"
+"""Conditions in SQL: what waits for a person, and what expires once it is old enough."""
 
 SCHEMA: Final = (
     f"CREATE TABLE {_ENTRIES} ({', '.join(map(column, COLUMNS))})",
@@ -37,9 +35,9 @@ SCHEMA: Final = (
     f"CREATE INDEX {_ENTRIES}_action ON {_ENTRIES} (scope, tool, digest, created_ns, entry_id) WHERE digest IS NOT NULL",
     f"CREATE INDEX {_ENTRIES}_any ON {_ENTRIES} (scope, tool, created_ns, entry_id) WHERE digest IS NULL",
     f"CREATE INDEX {_ENTRIES}_open ON {_ENTRIES} (scope, tool, digest) WHERE {_IS_OPEN}",
-    f"CREATE INDEX {_ENTRIES}_pending ON {_ENTRIES} (created_ns, entry_id) WHERE {_IS_PENDING}",
+    f"CREATE INDEX {_ENTRIES}_pending ON {_ENTRIES} (created_ns, entry_id) WHERE {IS_PENDING}",
     f"CREATE INDEX {_ENTRIES}_lease ON {_ENTRIES} (lease_expires_ns) WHERE lease_expires_ns IS NOT NULL",
-    f"CREATE INDEX {_ENTRIES}_age ON {_ENTRIES} (updated_ns) WHERE {_MAY_EXPIRE}",
+    f"CREATE INDEX {_ENTRIES}_age ON {_ENTRIES} (updated_ns) WHERE {MAY_EXPIRE}",
     f"CREATE TABLE {_EXPIRED} (call_key TEXT PRIMARY KEY)",
     f"CREATE TABLE {_UNKNOWN} (scope TEXT NOT NULL, tool TEXT NOT NULL, PRIMARY KEY (scope, tool))",
 )
@@ -119,7 +117,7 @@ class Tables:
 
     def pending(self, condition: str, values: Sequence[Any], limit: int) -> list[Entry]:
         """Return the first pending entries that fit, oldest first."""
-        where = f"{_IS_PENDING}{condition} ORDER BY created_ns, entry_id LIMIT {limit}"
+        where = f"{IS_PENDING}{condition} ORDER BY created_ns, entry_id LIMIT {limit}"
         return self._select(where, *values)
 
     def counts(self) -> dict[State, int]:
@@ -156,7 +154,7 @@ class Tables:
         if now_ns < self._evict_again:
             return
         expired = self._select(
-            f"{_MAY_EXPIRE} AND updated_ns < ? ORDER BY updated_ns LIMIT {_EXPIRED_AT_ONCE}", now_ns - self._max_age_ns
+            f"{MAY_EXPIRE} AND updated_ns < ? ORDER BY updated_ns LIMIT {_EXPIRED_AT_ONCE}", now_ns - self._max_age_ns
         )
         for entry in expired:
             self.forgotten.add_call(entry)
@@ -195,14 +193,14 @@ class Expired:
         """Remember that an entry whose end was known has expired."""
         for key in keys_of_call(entry.scope, entry.tool, entry.call_id, entry.digest, entry.turn):
             if not self._has(key):
-                self._execute(f"INSERT INTO {_EXPIRED} (call_key) VALUES (?)", [_digest(key)])
+                self._execute(f"INSERT INTO {_EXPIRED} (call_key) VALUES (?)", [digest_of_key(key)])
 
     def call(self, claim: Claim) -> bool:
         """Whether an earlier attempt at this very call may have expired."""
         keys = keys_of_call(claim.scope, claim.tool, claim.call_id, claim.digest, claim.turn, any_digest=True)
         marks = ", ".join("?" * len(keys))
         statement = f"SELECT 1 FROM {_EXPIRED} WHERE call_key IN ({marks}) LIMIT 1"
-        return bool(keys) and bool(self._execute(statement, [_digest(key) for key in keys]))
+        return bool(keys) and bool(self._execute(statement, [digest_of_key(key) for key in keys]))
 
     def add_tool(self, scope: str, tool: str | None) -> None:
         """Make a tool unknown in a scope, or with None every tool there."""
@@ -221,8 +219,4 @@ class Expired:
         return calls, tools
 
     def _has(self, key: tuple[str | None, ...]) -> bool:
-        return bool(self._execute(f"SELECT 1 FROM {_EXPIRED} WHERE call_key = ?", [_digest(key)]))
-
-
-def _digest(key: tuple[str | None, ...]) -> str:
-    return hashlib.blake2b(json.dumps(key).encode(), digest_size=16).hexdigest()
+        return bool(self._execute(f"SELECT 1 FROM {_EXPIRED} WHERE call_key = ?", [digest_of_key(key)]))

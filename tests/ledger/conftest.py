@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 
 import pytest
+from shared_helpers import Shared
+from support.servers import PostgreSQLServer, RedisServer
 
 from genai_processor.ledger import Bounds, MemoryLedger
 
@@ -38,3 +41,26 @@ def new_ledger(clock: Clock) -> Callable[..., MemoryLedger]:
 @pytest.fixture
 def ledger(new_ledger: Callable[..., MemoryLedger]) -> MemoryLedger:
     return new_ledger()
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    server = RedisServer()
+    server.start()
+    yield server
+    server.remove()
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[PostgreSQLServer]:
+    server = PostgreSQLServer()
+    server.start()
+    yield server
+    server.remove()
+
+
+@pytest.fixture(params=["redis", "postgresql"])
+def shared(request: pytest.FixtureRequest) -> Shared:
+    """Each behaviour is that of both."""
+    option = {"redis": "prefix", "postgresql": "schema"}[request.param]
+    return Shared(request.getfixturevalue(f"{request.param}_server"), option, f"t{uuid.uuid4().hex}")

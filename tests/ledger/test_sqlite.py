@@ -26,7 +26,7 @@ from test_ledger_properties import call_ids, claims, digests, outcomes, scopes, 
 from test_noted import sightings
 
 from genai_processor import GenAISpanProcessor, Settings
-from genai_processor.errors import LedgerError, LedgerUnavailableError, LedgerURLError
+from genai_processor.errors import LedgerError, LedgerUnavailableError, LedgerURLError, UnknownEntryError
 from genai_processor.ledger import Claim, Granted, MemoryLedger, Outcome, Refusal, Resolution, Sighting, State, open_ledger
 from genai_processor.ledger.sqlite import SQLiteLedger
 
@@ -201,6 +201,22 @@ def test_an_expired_call_is_unknown_not_new(path: str) -> None:
     assert isinstance(again, Refusal)
     assert again.reason == "ledger_unknown"
     assert [entry.entry_id for entry in ledger.pending().entries] == [failed.entry.entry_id]
+
+
+def test_news_of_an_entry_that_expired_makes_its_tool_unknown(path: str) -> None:
+    now = [10**18]
+    ledger = SQLiteLedger(path, max_age_days=7, clock=lambda: now[0])
+    done = ledger.claim(Claim("s", "pay", "toolu_1x", "d1", "t1"))
+    assert isinstance(done, Granted)
+    ledger.finish(done.entry, Outcome.RETURNED)
+    now[0] += 8 * 24 * 3600 * 10**9
+    ledger.claim(Claim("s", "mail", "toolu_2x", "d2", "t2"))
+    with pytest.raises(UnknownEntryError):
+        ledger.start(done.entry)
+    assert SQLiteLedger(path).is_unknown("s", "pay")
+    answer = ledger.claim(Claim("s", "pay", "toolu_3x", "d3", "t3"))
+    assert isinstance(answer, Refusal)
+    assert answer.reason == "ledger_unknown"
 
 
 def test_a_file_of_a_later_version_is_left_alone(path: str) -> None:
