@@ -16,7 +16,7 @@ from langchain_core.tools import BaseTool
 from langchain_core.tools import base as tools_base
 from langgraph.prebuilt import ToolNode
 from langgraph.pregel import Pregel
-from langgraph_helpers import Install
+from support.graphs import Install
 
 from benchmarks.incidents.kit import World
 from benchmarks.incidents.langgraph import (
