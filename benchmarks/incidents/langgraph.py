@@ -354,17 +354,23 @@ def approval_beside_a_paid_one(world: World) -> None:
     made.invoke(Command(resume=True), THREAD)
 
 
-def approval_in_sub_agent(world: World) -> None:
-    """A tool that is an agent: it pays, then asks a person, and goes on from there."""
+def approval_in_sub_agent(world: World, *, saved: bool) -> None:
+    """A tool that is an agent: it pays, then asks a person, and goes on from there; or, unsaved, from the beginning."""
 
     def ask_first(order: str) -> str:
         if order == "o1":
             interrupt(f"refund {order}?")
         return world.commit(order)
 
-    inner = agent([[refund("o9", "toolu_i1")], [refund("o1", "toolu_i2")]], tool(ask_first))
+    ids = iter(range(9))
+
+    def turns() -> list[Any]:
+        return [[refund("o9", f"toolu_9{next(ids)}")], [refund("o1", f"toolu_1{next(ids)}")]]
+
+    going_on = agent(turns(), tool(ask_first))
 
     def delegate(request: str) -> str:
+        inner = going_on if saved else agent(turns(), tool(ask_first), checkpointer=False)
         return str(inner.invoke({"messages": [("user", request)]})["messages"][-1].content)
 
     outer = [[("delegate", {"request": "refund o9 and o1"}, "toolu_a1")]]
@@ -425,7 +431,8 @@ INCIDENTS: tuple[Incident, ...] = (
     Incident("model fails after the tool, resumed, same action later", model_fails_between, 2, 2),
     Incident("approval, then resumed", lambda world: approval(world, graph), 1, 1),
     Incident("approval, then resumed, agent", lambda world: approval(world, agent), 1, 1),
-    Incident("approval in a sub-agent, then resumed", approval_in_sub_agent, 2, 2),
+    Incident("approval in a sub-agent, then resumed", lambda world: approval_in_sub_agent(world, saved=True), 2, 2),
+    Incident("approval in a sub-agent that forgets", lambda world: approval_in_sub_agent(world, saved=False), 3, 1),
     Incident("approval beside a paid call, then resumed", approval_beside_a_paid_one, 3, 2),
     Incident("bad arguments", bad_arguments, 0, 0),
     *(() if ToolRetryMiddleware is None else _OF_LANGCHAIN_1),

@@ -19,7 +19,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.prebuilt import InjectedState, ToolNode, tools_condition
 from langgraph.types import Command, RetryPolicy
-from langgraph_helpers import Install, run, sync_and_async, told
+from support.graphs import Install, run, sync_and_async, told
 
 from benchmarks.incidents.kit import Incident, World, count
 from benchmarks.incidents.langgraph import (

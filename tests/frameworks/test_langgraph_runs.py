@@ -16,7 +16,7 @@ pytest.importorskip("langgraph")
 
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, interrupt
-from langgraph_helpers import Install, run, sync_and_async, told
+from support.graphs import Install, run, sync_and_async, told
 
 from benchmarks.incidents.kit import World
 from benchmarks.incidents.langgraph import (

@@ -29,6 +29,7 @@ class _GraphRun(Run):
     Attributes:
         thread: Its thread, or None.
         keeps: Its thread may keep what it has done: no part of another graph, which has no thread of its own.
+        goes_on: Once paused, it goes on from where it was, and does not begin again.
         saved: Ids of the calls whose results are in that thread.
     """
 
@@ -36,6 +37,7 @@ class _GraphRun(Run):
         super().__init__(scope, hint)
         self.thread = thread
         self.keeps = False
+        self.goes_on = False
         self.saved: frozenset[str] = frozenset()
         self._within = within = bindings.current()
         self._accountable = within is not None and not within.outside
@@ -50,8 +52,8 @@ class _GraphRun(Run):
         return tuple(one for one in super().died() if one.scope != self.thread or one.call_id not in self.saved)
 
     def paused(self) -> None:
-        """Note that it waits for somebody. The body around it is begun again then, but this goes on from where it was."""
-        if self._within is not None and self._accountable:
+        """Note that it waits for somebody. What it has done is no reason not to begin the body around it again."""
+        if self._within is not None and self._accountable and self.goes_on:
             self._within.outside = False
 
     def over(self) -> None:
@@ -67,12 +69,13 @@ _within: Final[dict[int, list[_GraphRun]]] = {}
 """Id of a call whose body has begun runs -> those that go on."""
 
 
-def _new_run(config: Any) -> _GraphRun:
+def _new_run(graph: Any, config: Any) -> _GraphRun:
     outer = current_run()
     configurable = import_module("langchain_core.runnables.config").ensure_config(config).get("configurable", {})
     thread = configurable.get("thread_id")
     hint = None if thread is None else str(thread)
     run = _GraphRun(None if outer is None else outer.scope, hint or (None if outer is None else outer.hint), hint)
+    run.goes_on = graph.checkpointer is not False
     run.keeps = thread is not None and "__pregel_task_id" not in configurable
     return run
 
@@ -84,7 +87,7 @@ def _stream(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: _Arg
 
 
 def _steps(guard: Guard, graph: Any, config: Any, stream: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-    run = _new_run(config)
+    run = _new_run(graph, config)
     try:
         while True:
             token = enter_run(run)
@@ -120,7 +123,7 @@ def _astream(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: _Ar
 
 
 async def _asteps(guard: Guard, graph: Any, config: Any, stream: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, Any]:
-    run = _new_run(config)
+    run = _new_run(graph, config)
     try:
         while True:
             token = enter_run(run)
