@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("google.adk")
 
+from google.adk.agents import BaseAgent
 from google.adk.plugins.plugin_manager import PluginManager
 from google.adk.plugins.reflect_retry_tool_plugin import ReflectAndRetryToolPlugin
 from google.adk.runners import Runner
@@ -286,6 +287,7 @@ def test_uninstalling_restores_the_framework(guarded: Install) -> None:
             PluginManager.__dict__["run_on_tool_error_callback"],
             Runner.__dict__["run_async"],
             Runner.__dict__["run_live"],
+            BaseAgent.__dict__["run_async"],
         ]
 
     before = now()
