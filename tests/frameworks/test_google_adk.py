@@ -8,6 +8,7 @@ import contextlib
 import importlib
 import logging
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -314,4 +315,4 @@ def test_a_version_that_it_does_not_know_is_left_alone(
     guarded()
     assert getattr(CALLER, CALL) is other
     assert Runner.__dict__["run_async"] is before
-    assert caplog.text.count("is not laid out as the guard knows it") == 1
+    assert caplog.text.count(f"google-adk {version('google-adk')} is not laid out as the guard knows it") == 1
