@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 import google.adk
-from google.adk.agents import LlmAgent
+from google.adk.agents import LlmAgent, ParallelAgent
 from google.adk.agents.run_config import RunConfig, StreamingMode
 from google.adk.models import BaseLlm, LlmRequest, LlmResponse
 from google.adk.plugins.reflect_retry_tool_plugin import ReflectAndRetryToolPlugin
@@ -43,6 +43,7 @@ class Scripted(BaseLlm):
     async def generate_content_async(
         self, llm_request: LlmRequest, stream: bool = False
     ) -> AsyncGenerator[LlmResponse, None]:
+        await self.before_turn()
         calls = self.script.pop(0) if self.script else []
         parts = [
             types.Part(function_call=types.FunctionCall(id=self._id(position), name=name, args=args))
@@ -51,6 +52,9 @@ class Scripted(BaseLlm):
         if stream:
             yield LlmResponse(content=types.Content(role="model", parts=[types.Part(text="I ")]), partial=True)
         yield LlmResponse(content=types.Content(role="model", parts=parts))
+
+    async def before_turn(self) -> None:
+        """Stories in which one model waits for something override this."""
 
     def _id(self, position: int) -> str:
         self.asked.append(f"refund-call-{position}" if self.same_ids else f"adk-{uuid4()}")
@@ -245,6 +249,51 @@ async def delegated_again(world: World) -> None:
     await Shop([AgentTool(helper)], delegations).until_it_ends()
 
 
+async def parallel_agents_die(world: World) -> None:
+    """One agent has paid, and its model has not seen that yet when the other one ends the run of both."""
+    paid = asyncio.Event()
+    runs: list[int] = []
+
+    class Payer(Scripted):
+        async def before_turn(self) -> None:
+            if paid.is_set() and len(runs) == 1:
+                await asyncio.Event().wait()
+
+    class Shipper(Scripted):
+        async def before_turn(self) -> None:
+            if len(runs) == 1:
+                await paid.wait()
+
+    async def pay(order: str) -> str:
+        paid.set()
+        return world.commit(f"paid {order}")
+
+    async def ship(order: str) -> str:
+        if len(runs) == 1:
+            raise ConnectionError("no van")
+        return f"shipped {order}"
+
+    for _ in range(2):
+        runs.append(1)
+        payer = Payer(script=[[ask(tool="pay")]], asked=[])
+        shipper = Shipper(script=[[ask("o1", tool="ship")]], asked=[])
+        both = ParallelAgent(
+            name="both",
+            sub_agents=[
+                LlmAgent(name="payer", model=payer, tools=[pay]),
+                LlmAgent(name="shipper", model=shipper, tools=[ship]),
+            ],
+        )
+        runner = Runner(app_name=APP, agent=both, session_service=InMemorySessionService(), auto_create_session=True)
+        message = types.Content(role="user", parts=[types.Part(text="go")])
+        with world.scope("order o9"):
+            try:
+                async for _ in runner.run_async(user_id="u", session_id="s", new_message=message):
+                    pass
+            except Exception:  # noqa: BLE001 - it is run again
+                continue
+
+
 def _confirmations(events: list[Any]) -> list[types.Part]:
     asked = [call for event in events for call in event.get_function_calls() if call.name == "adk_request_confirmation"]
     return [
@@ -313,6 +362,7 @@ INCIDENTS: tuple[Incident, ...] = (
     Incident("two identical calls in one turn: sync tool", in_one_run([[ask(), ask()]], sync=True), 2, 2),
     Incident("the same action in a later turn", in_one_run([[ask()], [ask()]], sync=False), 2, 2),
     Incident("run dies beside a paid sibling, run again", told(dies_beside_a_sibling), 4, 2),
+    Incident("run of parallel agents dies, one has paid, run again", told(parallel_agents_die), 2, 1),
     Incident("sub-agent is asked again in other words", told(delegated_again), 2, 1),
     Incident("a person approves: require_confirmation", told(approved_first), 1, 1),
     Incident("a person approves: asked for inside the tool", told(approved_inside), 1, 1),

@@ -60,6 +60,11 @@ class Run:
         self._returned[entry.entry_id] = entry
         return not self._dead
 
+    def take_over(self, inner: Run) -> None:
+        """Note that a run inside this one was given up: what becomes of its latest results is what becomes of this run's."""
+        self._returned.update(inner._returned)
+        self._handed_back.update(inner._handed_back)
+
     def handed_back(self, entry: Entry) -> None:
         """Note that a recorded result was the answer to a call of the current turn."""
         self._handed_back[entry.entry_id] = entry

@@ -8,12 +8,14 @@ import contextlib
 import importlib
 import logging
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import Any
 
 import pytest
 
 pytest.importorskip("google.adk")
 
+from google.adk.agents import BaseAgent
 from google.adk.plugins.plugin_manager import PluginManager
 from google.adk.plugins.reflect_retry_tool_plugin import ReflectAndRetryToolPlugin
 from google.adk.runners import Runner
@@ -286,6 +288,7 @@ def test_uninstalling_restores_the_framework(guarded: Install) -> None:
             PluginManager.__dict__["run_on_tool_error_callback"],
             Runner.__dict__["run_async"],
             Runner.__dict__["run_live"],
+            BaseAgent.__dict__["run_async"],
         ]
 
     before = now()
@@ -312,4 +315,4 @@ def test_a_version_that_it_does_not_know_is_left_alone(
     guarded()
     assert getattr(CALLER, CALL) is other
     assert Runner.__dict__["run_async"] is before
-    assert caplog.text.count("is not laid out as the guard knows it") == 1
+    assert caplog.text.count(f"google-adk {version('google-adk')} is not laid out as the guard knows it") == 1

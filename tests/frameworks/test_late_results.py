@@ -7,6 +7,7 @@ import asyncio
 import importlib
 import sys
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +19,7 @@ from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks import installing
 from genai_processor.guard.hooks.base import Hook, Target
+from genai_processor.guard.hooks.streams import run_stream
 from genai_processor.guard.runs import Run
 from genai_processor.guard.threads import Threads, tell
 from genai_processor.ledger import State
@@ -31,6 +33,33 @@ def test_a_result_that_comes_after_the_run_has_died_is_undelivered(turn: str | N
     assert isinstance(attempt, Attempt)
     guard.died(run)
     attempt.returned("done")
+    assert {one: number for one, number in guard.ledger.counts().items() if number} == {state: 1}
+
+
+@pytest.mark.parametrize(("dies", "state"), [(True, State.UNDELIVERED), (False, State.COMPLETED)])
+def test_what_a_run_that_was_given_up_has_not_delivered_depends_on_the_run_around_it(dies: bool, state: State) -> None:
+    guard = Guard()
+
+    async def inner() -> Any:
+        attempt = guard.begin(Call("refund", "toolu_a1", {"order": "o9"}, "c1", "turn 1"))
+        assert isinstance(attempt, Attempt)
+        attempt.returned("done")
+        yield "result"
+        yield "more"
+
+    async def outer() -> Any:
+        agent = run_stream(guard, inner())
+        yield await anext(agent)
+        await agent.aclose()
+        if dies:
+            raise ConnectionError
+
+    async def story() -> None:
+        async for _ in run_stream(guard, outer()):
+            pass
+
+    with pytest.raises(ConnectionError) if dies else nullcontext():
+        asyncio.run(story())
     assert {one: number for one, number in guard.ledger.counts().items() if number} == {state: 1}
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -323,4 +324,4 @@ def test_a_version_that_it_does_not_know_is_left_alone(
     guarded()
     assert _executor._run_tool is other
     assert Agent.__dict__["stream_async"] is before
-    assert caplog.text.count("is not laid out as the guard knows it") == 1
+    assert caplog.text.count(f"strands-agents {version('strands-agents')} is not laid out as the guard knows it") == 1

@@ -174,6 +174,7 @@ async def _nothing() -> None:
     return None
 
 
+# Of a runner, and of each agent in it: of two that run in parallel, one that goes on says nothing of the other's results.
 def _run(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     stream: AsyncIterator[Any] = wrapped(*args, **kwargs)
     return stream if is_replayed() else run_stream(guard, stream)
@@ -203,6 +204,7 @@ HOOK = Hook(
         Target(*_where(), ("tool", "args", "tool_context"), _call_tool),
         Target("google.adk.tools.function_tool", "FunctionTool._invoke_callable", ("target", "args_to_call"), _invoke),
         Target("google.adk.plugins.plugin_manager", "PluginManager.run_on_tool_error_callback", ("error",), _handle_error),
+        Target("google.adk.agents.base_agent", "BaseAgent.run_async", ("parent_context",), _run),
         Target("google.adk.runners", "Runner.run_async", ("session_id",), _run),
         Target("google.adk.runners", "Runner.run_live", ("session_id",), _run),
     ),

@@ -9,7 +9,7 @@ import sys
 import threading
 from functools import partial
 from importlib import import_module
-from importlib.metadata import packages_distributions, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from typing import Any, Final
 
 import wrapt
@@ -105,7 +105,7 @@ def _install_if_complete(hook: Hook, module: Any) -> None:
             _log.warning(
                 "%s %s is not laid out as the guard knows it (%s); its calls are not guarded",
                 hook.framework,
-                _version(hook.targets[0].module),
+                _version(hook),
                 error,
             )
             return
@@ -193,9 +193,11 @@ def _places(owner: Any, name: str, original: Any) -> list[Any]:
     return [owner, *(one for one in siblings if one is not owner and getattr(one, "__dict__", {}).get(name) is original)]
 
 
-def _version(module: str) -> str:
-    package = module.partition(".")[0]
-    try:
-        return version(packages_distributions()[package][0])
-    except Exception:  # noqa: BLE001 - only for a message
-        return "(unknown version)"
+def _version(hook: Hook) -> str:
+    package = hook.targets[0].module.partition(".")[0]  # which a namespace shares with others
+    for name in (hook.framework, *packages_distributions().get(package, ())):
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return "(unknown version)"

@@ -20,7 +20,7 @@ async def run_stream(
 ) -> AsyncGenerator[Any, None]:
     """One run of an agent that yields what happens; as `genai_processor.guard.running.running` for one that does not.
 
-    A consumer that loses interest does not kill a run: it may have seen the final answer.
+    A consumer that loses interest does not kill a run: it may have seen the final answer. A run around it decides then.
 
     Args:
         guard: The guard.
@@ -50,6 +50,8 @@ async def run_stream(
                 await stream.aclose()
             finally:
                 leave_run(token)
+        if outer is not None:
+            outer.take_over(run)
         raise
     except BaseException as error:
         if not isinstance(error, paused):
