@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("crewai")
+pytest.importorskip("crewai.agents.agent_executor")
 
 from crewai.tools import BaseTool
 from crewai.tools.tool_failure import ToolFailure

@@ -255,9 +255,19 @@ def test_what_a_lost_sibling_has_paid_is_handed_back() -> None:
 
 
 def test_code_that_cannot_be_read_leaves_what_was_delivered_alone() -> None:
-    made = coder(['print(refund("o7"))', "</code>nothing<code>", 'final_answer("done")'], refund_that_works(World()))
+    made = coder(['print(refund("o7"))', "not code", 'final_answer("done")'], refund_that_works(World()))
+    generate = made.model.generate
+
+    def unreadable(messages: Any, **kwargs: Any) -> Any:
+        message = generate(messages)
+        if "not code" in message.content:
+            message.content = "I would rather not write code."
+        return message
+
+    made.model.generate = unreadable
     with hooked() as guard, guard.run("o7"):
         made.run("Refund order o7")
+    assert "regex pattern" in made.model.seen[-1]
     (entry,) = entries(guard, "o7", "refund", **ORDER)
     assert [change.after.value for change in entry.history] == ["completed"]
 

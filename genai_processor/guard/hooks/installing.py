@@ -21,7 +21,7 @@ from genai_processor.guard.modes import GuardMode
 _log = logging.getLogger(__name__)
 
 HOOKS: Final = {
-    "crewai": ("genai_processor.guard.hooks.crewai",),
+    "crewai": ("genai_processor.guard.hooks.crewai", "genai_processor.guard.hooks.crewai_0"),
     "llama_index.core": ("genai_processor.guard.hooks.llama_index",),
     "pydantic_ai": ("genai_processor.guard.hooks.pydantic_ai",),
     "smolagents": ("genai_processor.guard.hooks.smolagents",),
