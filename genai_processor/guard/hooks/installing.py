@@ -82,11 +82,12 @@ def _prepare(modules: tuple[str, ...], _: Any) -> None:
             _log.exception("The guard's hook %s could not be set up; calls there are not guarded", module)
 
 
-def _install_if_complete(hook: Hook, _: Any) -> None:
+def _install_if_complete(hook: Hook, latest: Any) -> None:
     with _lock:
         if not _guards or hook.framework in _installed:
             return
-        if not all(_is_imported(target.module) for target in hook.targets):
+        # The module that is told of is done, though the import system does not say so yet.
+        if not all(target.module == latest.__name__ or _is_imported(target.module) for target in hook.targets):
             return
         _installed[hook.framework] = []
         try:

@@ -283,6 +283,7 @@ HOOK = Hook(
         Target("smolagents.agents", "ToolCallingAgent.execute_tool_call", ("tool_name", "arguments"), _execute),
         Target("smolagents.agents", "CodeAgent._step_stream", ("memory_step",), _code),
         Target("smolagents.agents", "MultiStepAgent._run_stream", ("task",), _run),
-        Target("smolagents.local_python_executor", "ThreadPoolExecutor", ("max_workers",), _pool),
     ),
+    # From 1.24 on: before, code had all the time in the world, and ran where it was.
+    (Target("smolagents.local_python_executor", "ThreadPoolExecutor", ("max_workers",), _pool),),
 )
