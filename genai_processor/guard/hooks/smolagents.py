@@ -284,6 +284,9 @@ HOOK = Hook(
         Target("smolagents.agents", "CodeAgent._step_stream", ("memory_step",), _code),
         Target("smolagents.agents", "MultiStepAgent._run_stream", ("task",), _run),
     ),
-    # From 1.24 on: before, code had all the time in the world, and ran where it was.
-    (Target("smolagents.local_python_executor", "ThreadPoolExecutor", ("max_workers",), _pool),),
+    # Of parallel calls, and of code, which had all the time in the world before 1.24, and ran where it was.
+    (
+        Target("smolagents.agents", "ThreadPoolExecutor", ("max_workers",), _pool),
+        Target("smolagents.local_python_executor", "ThreadPoolExecutor", ("max_workers",), _pool),
+    ),
 )
