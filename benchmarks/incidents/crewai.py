@@ -59,12 +59,14 @@ class Script(BaseLLM):
 
 
 def agent(turns: list[Turn], *tools: Any, native: bool = True, **kwargs: Any) -> Agent:
+    script = Script(model="script")
+    script.turns, script.seen, script.native = turns, [], native
     return Agent(
         role=kwargs.pop("role", "refunder"),
         goal="refund",
         backstory="You refund.",
         tools=list(tools),
-        llm=Script(model="script", turns=turns, native=native),
+        llm=script,
         **kwargs,
     )
 

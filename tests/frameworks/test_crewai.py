@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("crewai")
+pytest.importorskip("crewai.agents.agent_executor")
 
 from crewai.tools import BaseTool
 from crewai.tools.tool_failure import ToolFailure
@@ -17,6 +17,7 @@ from support.hooked import (
     check_that_an_unknown_version_is_left_alone,
     check_that_installing_again_wraps_nothing_twice,
     check_that_uninstalling_puts_back_what_was_there,
+    effects_of_a_guard_that_was_there_first,
     entries,
     hooked,
     states,
@@ -297,3 +298,7 @@ def test_the_latest_guard_is_asked_and_only_it() -> None:
         stories.new_id(World())
         assert states(second, "o7", "refund", **ORDER) == ["quarantined"]
         assert states(first, "o7", "refund", **ORDER) == []
+
+
+def test_a_guard_may_be_there_before_the_framework() -> None:
+    assert effects_of_a_guard_that_was_there_first("benchmarks.incidents.crewai:new_id") == ["o7"]

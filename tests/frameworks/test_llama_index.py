@@ -18,6 +18,7 @@ from support.hooked import (
     check_that_an_unknown_version_is_left_alone,
     check_that_installing_again_wraps_nothing_twice,
     check_that_uninstalling_puts_back_what_was_there,
+    effects_of_a_guard_that_was_there_first,
     entries,
     hooked,
     states,
@@ -112,7 +113,7 @@ def test_a_guard_that_raises_stops_the_run() -> None:
     with (
         hooked(on_refusal="raise") as guard,
         guard.run("o7"),
-        pytest.raises(RuntimeError, match="may have committed") as raised,
+        pytest.raises(Exception, match="may have committed") as raised,
     ):
         run(agent(again(), refund_that_fails(world)))
     assert BEFORE_0_14 or isinstance(raised.value, ToolSpanCommitmentError)
@@ -272,3 +273,7 @@ def test_the_latest_guard_is_asked_and_only_it() -> None:
         stories.new_id(World())
         assert states(second, "o7", "refund", **ORDER) == ["quarantined"]
         assert states(first, "o7", "refund", **ORDER) == []
+
+
+def test_a_guard_may_be_there_before_the_framework() -> None:
+    assert effects_of_a_guard_that_was_there_first("benchmarks.incidents.llama_index:new_id") == ["o7"]

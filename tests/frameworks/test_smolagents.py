@@ -17,6 +17,7 @@ from support.hooked import (
     check_that_an_unknown_version_is_left_alone,
     check_that_installing_again_wraps_nothing_twice,
     check_that_uninstalling_puts_back_what_was_there,
+    effects_of_a_guard_that_was_there_first,
     entries,
     hooked,
     states,
@@ -255,9 +256,19 @@ def test_what_a_lost_sibling_has_paid_is_handed_back() -> None:
 
 
 def test_code_that_cannot_be_read_leaves_what_was_delivered_alone() -> None:
-    made = coder(['print(refund("o7"))', "</code>nothing<code>", 'final_answer("done")'], refund_that_works(World()))
+    made = coder(['print(refund("o7"))', "not code", 'final_answer("done")'], refund_that_works(World()))
+    generate = made.model.generate
+
+    def unreadable(messages: Any, **kwargs: Any) -> Any:
+        message = generate(messages)
+        if "not code" in message.content:
+            message.content = "I would rather not write code."
+        return message
+
+    made.model.generate = unreadable
     with hooked() as guard, guard.run("o7"):
         made.run("Refund order o7")
+    assert "regex pattern" in made.model.seen[-1]
     (entry,) = entries(guard, "o7", "refund", **ORDER)
     assert [change.after.value for change in entry.history] == ["completed"]
 
@@ -302,3 +313,7 @@ def test_the_latest_guard_is_asked_and_only_it() -> None:
         stories.new_id(World())
         assert states(second, "o7", "refund", **ORDER) == ["quarantined"]
         assert states(first, "o7", "refund", **ORDER) == []
+
+
+def test_a_guard_may_be_there_before_the_framework() -> None:
+    assert effects_of_a_guard_that_was_there_first("benchmarks.incidents.smolagents:new_id") == ["o7"]

@@ -4,9 +4,13 @@
 from __future__ import annotations
 
 import inspect
+import json
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,6 +53,36 @@ def targets(hook: Hook) -> list[Any]:
 def _target(module: str, path: str) -> Any:
     owner, name, _ = wrapt.resolve_path(module, path)
     return inspect.getattr_static(owner, name)
+
+
+def effects_of_a_guard_that_was_there_first(story: str) -> list[str]:
+    """Tell a story in a process in which the guard is installed before the framework is imported.
+
+    Args:
+        story: Module of the incidents, and the function that tells it, as in `module:function`.
+    """
+    code = (
+        "import importlib, json, sys\n"
+        "from genai_processor.guard import hooks\n"
+        "from genai_processor.guard.guard import Guard\n"
+        "hooks.install(Guard())\n"
+        "from benchmarks.incidents.kit import World\n"
+        "module, _, name = sys.argv[1].partition(':')\n"
+        "world = World()\n"
+        "getattr(importlib.import_module(module), name)(world)\n"
+        "print('EFFECTS', json.dumps(world.effects))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, story],
+        capture_output=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+        stdin=subprocess.DEVNULL,
+        text=True,
+        timeout=120,
+    )
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("EFFECTS ")]
+    return list(json.loads(line.removeprefix("EFFECTS ")))
 
 
 def check_that_uninstalling_puts_back_what_was_there(hook: Hook) -> None:

@@ -161,6 +161,13 @@ def _ainvoke(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tup
     return arun(guard, call, partial(wrapped, *args, **kwargs), _manners())
 
 
+def _run_unmarked(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
+    """As `_run`, where nothing shows whether the body has begun, so that it may have."""
+    if is_replayed():
+        return wrapped(*args, **kwargs)
+    return run(guard, _call(instance, _given(instance, args, kwargs)), partial(wrapped, *args, **kwargs), _manners(False))
+
+
 def _begun(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     spent = wrapped(*args, **kwargs)
     if spent is None:  # what comes next is the body; `CrewStructuredTool` only counts there
@@ -169,7 +176,7 @@ def _begun(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple
 
 
 def _given(tool: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return {"args": args, **kwargs} if args else _parsed(tool._validate_kwargs, kwargs)
+    return {"args": args, **kwargs} if args else _parsed(getattr(tool, "_validate_kwargs", dict), kwargs)
 
 
 def _parsed(validate: Callable[[Any], Any], given: Any) -> Any:
@@ -187,8 +194,8 @@ def _call(tool: Any, arguments: Any) -> Call:
     return Call(tool.name, known.call_id, arguments, None, known.turn, known.proposed, framework="CrewAI")
 
 
-def _manners() -> Manners:
-    return Manners(refuse=_refuse, stop=_stop, failure=_failure, awaits_start=True)
+def _manners(awaits_start: bool = True) -> Manners:
+    return Manners(refuse=_refuse, stop=_stop, failure=_failure, awaits_start=awaits_start)
 
 
 def _failure(value: Any) -> str | None:
@@ -196,8 +203,22 @@ def _failure(value: Any) -> str | None:
     return str(getattr(reason, "value", reason)) if type(value).__name__ == "ToolFailure" else None
 
 
+class _Text(str):
+    """A refusal."""
+
+
 def _refuse(refused: Refused) -> Any:
-    return import_module("crewai.tools.tool_failure").ToolFailure(message=refused.text)  # which is not cached, either
+    try:
+        kind = import_module("crewai.tools.tool_failure").ToolFailure  # which is not cached, either
+    except ImportError:  # it is new
+        return _Text(refused.text)
+    return kind(message=refused.text)
+
+
+def _cached(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if not isinstance(argument("output", 2, args, kwargs), _Text):
+        return wrapped(*args, **kwargs)
+    return None
 
 
 def _stop(refused: Refused) -> Any:
@@ -218,7 +239,10 @@ def _aborted(refused: Refused) -> Exception:
 
 @cache
 def _abortion() -> Any:
-    bases = ToolSpanCommitmentError, import_module("crewai.hooks.dispatch").HookAborted
+    try:
+        bases: Any = ToolSpanCommitmentError, import_module("crewai.hooks.dispatch").HookAborted
+    except ImportError:  # it is new; before, the agent begins anew a few times, and then gives up
+        bases = (ToolSpanCommitmentError,)
     return type("CallRefused", bases, {"__doc__": "A call was refused, which stops the run.", "source": "genai_processor"})
 
 

@@ -25,7 +25,7 @@ HOOKS: Final = {
     "agents": ("genai_processor.guard.hooks.openai_agents",),
     "agno": ("genai_processor.guard.hooks.agno",),
     "autogen_agentchat": ("genai_processor.guard.hooks.autogen",),
-    "crewai": ("genai_processor.guard.hooks.crewai",),
+    "crewai": ("genai_processor.guard.hooks.crewai", "genai_processor.guard.hooks.crewai_0"),
     "google.adk": ("genai_processor.guard.hooks.google_adk",),
     "langchain_core": ("genai_processor.guard.hooks.langchain_core",),
     "langgraph.pregel": ("genai_processor.guard.hooks.langgraph",),
@@ -92,11 +92,12 @@ def _prepare(modules: tuple[str, ...], _: Any) -> None:
             _log.exception("The guard's hook %s could not be set up; calls there are not guarded", module)
 
 
-def _install_if_complete(hook: Hook, module: Any) -> None:
+def _install_if_complete(hook: Hook, latest: Any) -> None:
     with _lock:
         if not _guards or hook.framework in _installed:
             return
-        if not all(target.module == module.__name__ or _is_imported(target.module) for target in hook.targets):
+        # The module that is told of is done, though the import system does not say so yet.
+        if not all(target.module == latest.__name__ or _is_imported(target.module) for target in hook.targets):
             return
         _installed[hook.framework] = []
         try:

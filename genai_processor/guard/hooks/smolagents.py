@@ -283,6 +283,10 @@ HOOK = Hook(
         Target("smolagents.agents", "ToolCallingAgent.execute_tool_call", ("tool_name", "arguments"), _execute),
         Target("smolagents.agents", "CodeAgent._step_stream", ("memory_step",), _code),
         Target("smolagents.agents", "MultiStepAgent._run_stream", ("task",), _run),
+    ),
+    # Of parallel calls, and of code, which had all the time in the world before 1.24, and ran where it was.
+    (
+        Target("smolagents.agents", "ThreadPoolExecutor", ("max_workers",), _pool),
         Target("smolagents.local_python_executor", "ThreadPoolExecutor", ("max_workers",), _pool),
     ),
 )
