@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
+from tests.support.servers import PostgreSQLServer, RedisServer, Server
+
 
 class Store(NamedTuple):
     """A ledger's store.
@@ -29,4 +31,31 @@ def sqlite() -> Iterator[Store]:
         yield Store("SQLite", f"sqlite:///{folder}/ledger.db?timeout_seconds=60")
 
 
-STORES: dict[str, Callable[[], AbstractContextManager[Store]]] = {"sqlite": sqlite}
+@contextmanager
+def redis() -> Iterator[Store]:
+    server = RedisServer(appendonly="yes", appendfsync="always")
+    yield from _started("Redis", server)
+
+
+@contextmanager
+def postgresql() -> Iterator[Store]:
+    yield from _started("PostgreSQL", PostgreSQLServer())
+
+
+def _started(name: str, server: Server) -> Iterator[Store]:
+    def restart() -> None:
+        server.kill()
+        server.start()
+
+    server.start()
+    try:
+        yield Store(name, server.url(), restart)
+    finally:
+        server.remove()
+
+
+STORES: dict[str, Callable[[], AbstractContextManager[Store]]] = {
+    "sqlite": sqlite,
+    "redis": redis,
+    "postgresql": postgresql,
+}

@@ -104,7 +104,8 @@ class Settings:
         "memory:",
         _URL,
         "Where to keep what was claimed, what ended how and what is quarantined. `memory:` is this process, "
-        "`sqlite:///PATH` a file for all processes of one host, which outlives them.",
+        "`sqlite:///PATH` a file for all processes of one host, which outlives them; `redis://…` or `postgresql://…` is a "
+        "server for many hosts.",
     )
     guard: str = _setting(
         "observe",

@@ -243,8 +243,8 @@ def opened_ledger(url: str | None) -> Iterator[Ledger]:
 
 
 def _existing(url: str) -> str:
-    """The URL of a ledger that is not to be made. Only files would be."""
-    if url.partition(":")[0].lower() != "sqlite":
+    """The URL of a ledger that is not to be made: a file, or what a server would be given. Others know no such option."""
+    if url.partition(":")[0].lower() not in ("sqlite", "redis", "rediss", "postgresql", "postgres"):
         return url
     rest, hash_sign, fragment = url.partition("#")
     return f"{rest}{'&' if '?' in rest else '?'}create=false{hash_sign}{fragment}"

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from shared_helpers import Shared
-from support.servers import PostgreSQLServer, RedisServer
 
 from genai_processor.ledger import Bounds, MemoryLedger
 
@@ -41,22 +40,6 @@ def new_ledger(clock: Clock) -> Callable[..., MemoryLedger]:
 @pytest.fixture
 def ledger(new_ledger: Callable[..., MemoryLedger]) -> MemoryLedger:
     return new_ledger()
-
-
-@pytest.fixture(scope="session")
-def redis_server() -> Iterator[RedisServer]:
-    server = RedisServer()
-    server.start()
-    yield server
-    server.remove()
-
-
-@pytest.fixture(scope="session")
-def postgresql_server() -> Iterator[PostgreSQLServer]:
-    server = PostgreSQLServer()
-    server.start()
-    yield server
-    server.remove()
 
 
 @pytest.fixture(params=["redis", "postgresql"])
