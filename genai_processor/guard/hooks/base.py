@@ -42,12 +42,16 @@ class Hook:
     Attributes:
         framework: What people call it.
         targets: All that is wrapped: all or nothing.
-        optional: Wrapped where they are found, as somebody else's module which uses the framework.
+        optional: Wrapped where they are found, once all others are: somebody else's module which uses the framework, say.
+        guards: It asks the guard. One that does not is let in for a guard that is off, too.
+        otherwise: What follows where a version is not laid out as the hook knows it, for the warning.
     """
 
     framework: str
     targets: tuple[Target, ...]
     optional: tuple[Target, ...] = ()
+    guards: bool = True
+    otherwise: str = "its calls are not guarded"
 
 
 def argument(name: str, position: int, args: tuple[Any, ...], kwargs: dict[str, Any], default: Any = None) -> Any:

@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results that come when nobody waits for them any more, and installing before what is wrapped is imported."""
+"""Results that come when nobody waits for them any more."""
 
 from __future__ import annotations
 
 import asyncio
-import importlib
-import sys
 import threading
 from contextlib import nullcontext
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,8 +13,6 @@ import pytest
 from genai_processor.guard.attempt import Attempt
 from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks import installing
-from genai_processor.guard.hooks.base import Hook, Target
 from genai_processor.guard.hooks.streams import run_stream
 from genai_processor.guard.runs import Run
 from genai_processor.guard.threads import Threads, tell
@@ -94,30 +88,3 @@ def test_what_a_told_ledger_raises_is_raised() -> None:
 
     with pytest.raises(OSError, match="no room"):
         asyncio.run(tell(Threads(), fail))
-
-
-def test_targets_in_modules_that_are_imported_later_are_wrapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "a_framework"
-    package.mkdir()
-    for name in ("__init__", "one", "two"):
-        (package / f"{name}.py").write_text("def call(tool):\n    return 'bare'\n")
-    monkeypatch.syspath_prepend(tmp_path)
-
-    def wrapper(guard: Guard, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> str:
-        return "guarded"
-
-    hook = ModuleType("a_hook")
-    hook.HOOK = Hook(
-        "a framework", tuple(Target(f"a_framework.{one}", "call", ("tool",), wrapper) for one in ("one", "two"))
-    )
-    monkeypatch.setitem(sys.modules, "a_hook", hook)
-    monkeypatch.setitem(installing.HOOKS, "a_framework", ("a_hook",))
-    installing.install(Guard())
-    try:
-        two = importlib.import_module("a_framework.two")
-        one = importlib.import_module("a_framework.one")
-        assert (one.call("x"), two.call("x")) == ("guarded", "guarded")
-    finally:
-        installing.uninstall()
-        for name in ("a_framework", "a_framework.one", "a_framework.two"):
-            sys.modules.pop(name, None)
