@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks come when their framework is imported, whatever thread imports what; an import never breaks; nothing stays behind."""
+"""Hooks come when their framework is imported, whatever thread imports what; no import breaks, and nothing stays behind."""
 
 from __future__ import annotations
 
