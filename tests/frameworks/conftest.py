@@ -12,6 +12,8 @@ import pytest
 from genai_processor.guard import hooks
 from genai_processor.guard.guard import Guard
 
+pytest.register_assert_rewrite("support.hooked", "support.incidents")
+
 NEEDS = {
     "agent_framework": "agent_framework",
     "agno": "agno",
