@@ -90,7 +90,7 @@ ARROWS = {
     "spans": {"errors"},
     "ledger": {"spans.values", "errors", "forks"},
     "retry": {"spans", "errors", "forks"},
-    "guard": {"retry", "ledger", "spans", "errors", "forks"},
+    "guard": {"retry", "ledger", "spans", "settings", "errors", "forks"},
     "reconcile": {"ledger", "errors"},
     "cli": {"retry", "ledger", "reconcile", "spans", "errors", "settings"},
 }

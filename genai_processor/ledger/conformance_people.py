@@ -78,7 +78,11 @@ def _what_is_settled_as_done_stays_done(at: Bench) -> None:
         entry = at.settle(at.failed(**call), resolution)
         expect(entry.resolution is resolution and not entry.releases, f"settled as {entry}")
         expect(not at.refused(RefusalReason.CALL_REPEATED, **call, turn="t2").hand_back, "its result is not known")
-        again = at.granted(f"toolu_new{number}", turn="t2", digest=f"d{number}")
+        new: dict[str, Any] = {"call_id": f"toolu_new{number}", "turn": "t2", "digest": f"d{number}"}
+        if resolution is Resolution.COMMITTED:  # no model has seen its result: an agent that asks again would buy it twice
+            at.refused(RefusalReason.ACTION_COMMITTED, **new)
+            continue
+        again = at.granted(**new)
         expect(again.released_by is None and again.intent == again.entry_id, f"granted as {again}")
 
 

@@ -66,6 +66,9 @@ def open_file(path: str, timeout: float, *, create: bool, known: tuple[int, int]
         raise _lost(path)
     if not create and not os.path.exists(path):
         raise LedgerUnavailableError(f"no ledger at {path}")
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise LedgerUnavailableError(f"no ledger at {path}: there is no directory {folder}; make it first")
     uri = f"{Path(path).absolute().as_uri()}?mode={'rwc' if create else 'rw'}"
     connection = sqlite3.connect(
         uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False, cached_statements=256
