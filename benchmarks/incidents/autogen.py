@@ -6,10 +6,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
@@ -22,8 +18,7 @@ from autogen_core.models import ChatCompletionClient, CreateResult, FunctionExec
 from autogen_core.tools import FunctionTool
 
 from benchmarks.incidents.kit import Incident, Story, World
-from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks import active, install
+from benchmarks.incidents.other_process import die, in_two_processes, land, main
 
 logging.getLogger("autogen_core").setLevel(logging.CRITICAL)
 
@@ -302,32 +297,16 @@ def _by_hand(world: World) -> None:
 
 
 def _other_process(world: World) -> None:
-    guard = active()
-    with tempfile.TemporaryDirectory() as folder:
-        mode = guard.mode if guard else "off"
-        subprocess.run(
-            [sys.executable, "-m", "benchmarks.incidents.autogen", "die", folder, mode],
-            env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-            stdout=subprocess.DEVNULL,
-            timeout=120,
-        )
-        _elsewhere("go on", folder, mode)
-        if guard is not None:
-            install(guard)
-        for line in Path(folder, "effects").read_text().split():
-            world.commit(line)
+    in_two_processes(world, "benchmarks.incidents.autogen", "killed")
 
 
-def _elsewhere(step: str, folder: str, mode: str) -> None:
-    """One process of two: the first pays and dies of it, the second is run for the same conversation."""
-    if mode != "off":
-        install(Guard(f"sqlite:///{folder}/ledger.db", mode=mode))
+def _killed(step: str, folder: Path) -> None:
+    """The first process pays and dies of it, the second is run for the same conversation."""
 
     async def refund(order: str) -> str:
-        with Path(folder, "effects").open("a") as effects:
-            effects.write(order + "\n")
-        if step == "die":
-            os._exit(1)
+        land(folder, order)
+        if step == "first":
+            die()
         return "paid"
 
     run(World(), agent(Scripted([globals()["refund"](step)], "done"), refund))
@@ -355,4 +334,4 @@ INCIDENTS: tuple[Incident, ...] = (
 )
 
 if __name__ == "__main__":
-    _elsewhere(*sys.argv[1:])
+    main({"killed": _killed})

@@ -6,10 +6,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
@@ -32,8 +28,7 @@ from semantic_kernel.filters import FilterTypes
 from semantic_kernel.functions import kernel_function
 
 from benchmarks.incidents.kit import Incident, Story, World
-from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks import active, install
+from benchmarks.incidents.other_process import die, in_two_processes, land, main
 
 logging.getLogger("semantic_kernel").setLevel(logging.CRITICAL)
 
@@ -326,40 +321,28 @@ def _without_auto(world: World) -> None:
 
 
 def _other_process(world: World) -> None:
-    guard = active()
-    history = ChatHistory()
-    history.add_message(ChatMessageContent(role=AuthorRole.ASSISTANT, items=[function_call(*refund("call_Vq3ZkPw8sT"))]))
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "history.json").write_text(history.serialize())
-        mode = guard.mode if guard else "off"
-        subprocess.run(
-            [sys.executable, "-m", "benchmarks.incidents.semantic_kernel", "die", folder, mode],
-            env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-            stdout=subprocess.DEVNULL,
-            timeout=120,
-        )
-        _elsewhere("go on", folder, mode)
-        if guard is not None:
-            install(guard)
-        for line in Path(folder, "effects").read_text().split():
-            world.commit(line)
+    in_two_processes(world, "benchmarks.incidents.semantic_kernel", "killed")
 
 
-def _elsewhere(step: str, folder: str, mode: str) -> None:
-    """One process of two that go on with a stored chat history: the first pays and dies of it."""
-    if mode != "off":
-        install(Guard(f"sqlite:///{folder}/ledger.db", mode=mode))
+def _killed(step: str, folder: Path) -> None:
+    """Both go on with a stored chat history: the first process pays and dies of it."""
+    stored = folder / "history.json"
+    if step == "first":
+        proposed = ChatHistory()
+        calls = [function_call(*refund("call_Vq3ZkPw8sT"))]
+        proposed.add_message(ChatMessageContent(role=AuthorRole.ASSISTANT, items=calls))
+        stored.write_text(proposed.serialize())
 
-    async def refund(order: str) -> str:
-        with Path(folder, "effects").open("a") as effects:
-            effects.write(order + "\n")
-        if step == "die":
-            os._exit(1)
+    async def pay(order: str) -> str:
+        land(folder, order)
+        if step == "first":
+            die()
         return "paid"
 
-    history = ChatHistory.restore_chat_history(Path(folder, "history.json").read_text())
+    pay.__name__ = "refund"
+    history = ChatHistory.restore_chat_history(stored.read_text())
     with World().scope("conversation-1"):
-        asyncio.run(kernel(refund).invoke_function_call(history.messages[0].items[0], history))
+        asyncio.run(kernel(pay).invoke_function_call(history.messages[0].items[0], history))
 
 
 INCIDENTS: tuple[Incident, ...] = (
@@ -386,4 +369,4 @@ INCIDENTS: tuple[Incident, ...] = (
 )
 
 if __name__ == "__main__":
-    _elsewhere(*sys.argv[1:])
+    main({"killed": _killed})
