@@ -20,12 +20,11 @@ from agno.models.response import ModelResponse
 from agno.team import Team
 from agno.tools import tool
 
-from benchmarks.incidents.kit import Incident, Story, World
+from benchmarks.incidents.kit import Incident, Story, World, pays, pays_in_thread
 from benchmarks.incidents.other_process import die, in_two_processes, land, main
 
 logging.getLogger("agno").setLevel(logging.CRITICAL)
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 Step = str | Exception | list[tuple[str, str, dict[str, Any]]]
 """What a model answers: a text, an error, or calls with id, tool and arguments."""
@@ -77,28 +76,6 @@ def refund(call_id: str, order: str = "o1") -> tuple[str, str, dict[str, Any]]:
 def agent(model: Scripted, *tools: Any, **options: Any) -> Agent:
     """An agent that forgets nothing within its session."""
     return Agent(name="refunder", model=model, tools=list(tools), telemetry=False, session_id="conversation-1", **options)
-
-
-def pays(world: World, once: bool = False) -> Callable[..., Any]:
-    """A tool that pays; the first time only, its answer is lost, or never."""
-
-    async def refund(order: str) -> str:
-        if once and not world.effects:
-            return world.commit_then_fail(order)
-        return world.commit(order)
-
-    return refund
-
-
-def pays_in_thread(world: World, once: bool = False) -> Callable[..., Any]:
-    """As `pays`, not asynchronous."""
-
-    def refund(order: str) -> str:
-        if once and not world.effects:
-            return world.commit_then_fail(order)
-        return world.commit(order)
-
-    return refund
 
 
 def asked_again() -> Scripted:

@@ -7,7 +7,7 @@ import asyncio
 import json
 import logging
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,11 @@ from autogen_core import CancellationToken, FunctionCall
 from autogen_core.models import ChatCompletionClient, CreateResult, FunctionExecutionResultMessage, RequestUsage
 from autogen_core.tools import FunctionTool
 
-from benchmarks.incidents.kit import Incident, Story, World
+from benchmarks.incidents.kit import Incident, Story, World, pays, pays_in_thread
 from benchmarks.incidents.other_process import die, in_two_processes, land, main
 
 logging.getLogger("autogen_core").setLevel(logging.CRITICAL)
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 Step = str | Exception | list[tuple[str, str, dict[str, Any]]]
 """What a model answers: a text, an error, or calls with id, tool and arguments."""
@@ -93,28 +92,6 @@ def refund(call_id: str, order: str = "o1") -> tuple[str, str, dict[str, Any]]:
 def agent(model: Scripted, *tools: Any, **options: Any) -> AssistantAgent:
     """An agent that goes on after its tools have answered."""
     return AssistantAgent("refunder", model, tools=list(tools), **{"max_tool_iterations": 5, **options})
-
-
-def pays(world: World, once: bool = False) -> Callable[..., Any]:
-    """A tool that pays; the first time only, its answer is lost, or never."""
-
-    async def refund(order: str) -> str:
-        if once and not world.effects:
-            return world.commit_then_fail(order)
-        return world.commit(order)
-
-    return refund
-
-
-def pays_in_thread(world: World, once: bool = False) -> Callable[..., Any]:
-    """As `pays`, not asynchronous."""
-
-    def refund(order: str) -> str:
-        if once and not world.effects:
-            return world.commit_then_fail(order)
-        return world.commit(order)
-
-    return refund
 
 
 def asked_again() -> Scripted:

@@ -27,12 +27,11 @@ from semantic_kernel.contents import (
 from semantic_kernel.filters import FilterTypes
 from semantic_kernel.functions import kernel_function
 
-from benchmarks.incidents.kit import Incident, Story, World
+from benchmarks.incidents.kit import Incident, Story, World, pays, pays_in_thread
 from benchmarks.incidents.other_process import die, in_two_processes, land, main
 
 logging.getLogger("semantic_kernel").setLevel(logging.CRITICAL)
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 Step = str | Exception | list[tuple[str, str, dict[str, Any]]]
 """What a model answers: a text, an error, or calls with id, tool and arguments."""
@@ -101,28 +100,6 @@ def kernel(tool: Callable[..., Any]) -> Kernel:
     return made
 
 
-def pays(world: World, once: bool = False) -> Callable[..., Any]:
-    """A tool that pays; the first time only, its answer is lost, or never."""
-
-    async def refund(order: str) -> str:
-        if once and not world.effects:
-            return world.commit_then_fail(order)
-        return world.commit(order)
-
-    return refund
-
-
-def pays_at_once(world: World, once: bool = False) -> Callable[..., Any]:
-    """As `pays`, not asynchronous: it holds up the event loop."""
-
-    def refund(order: str) -> str:
-        if once and not world.effects:
-            return world.commit_then_fail(order)
-        return world.commit(order)
-
-    return refund
-
-
 def asked_again() -> Scripted:
     """A model that asks again when it hears of a failure."""
     return Scripted([refund("c1")], [refund("c2")], "done")
@@ -147,7 +124,7 @@ def _async_tool(world: World) -> None:
 
 
 def _sync_tool(world: World) -> None:
-    run(world, agent(asked_again(), pays_at_once(world, once=True)))
+    run(world, agent(asked_again(), pays_in_thread(world, once=True)))
 
 
 def _generator(world: World) -> None:
@@ -247,7 +224,7 @@ def _parallel(world: World) -> None:
 
 def _parallel_sync(world: World) -> None:
     model = Scripted([refund("c1", "o1"), refund("c2", "o2"), refund("c3", "o3")], "done")
-    run(world, agent(model, pays_at_once(world)))
+    run(world, agent(model, pays_in_thread(world)))
 
 
 def _twins(world: World) -> None:
@@ -255,7 +232,7 @@ def _twins(world: World) -> None:
 
 
 def _twins_own_ids(world: World) -> None:
-    run(world, agent(Scripted([refund("call_Vq3ZkPw8sT"), refund("call_Mx71LdYb0R")], "done"), pays_at_once(world)))
+    run(world, agent(Scripted([refund("call_Vq3ZkPw8sT"), refund("call_Mx71LdYb0R")], "done"), pays_in_thread(world)))
 
 
 def _later_turn(world: World) -> None:
