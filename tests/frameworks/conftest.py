@@ -28,6 +28,7 @@ NEEDS = {
     "pydantic_ai": "pydantic_ai",
     "semantic_kernel": "semantic_kernel",
     "smolagents": "smolagents",
+    "span_binding": "opentelemetry.instrumentation.genai.langchain",
     "strands": "strands",
 }
 """Test file -> the package without which there is nothing to test."""
