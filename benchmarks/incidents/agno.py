@@ -6,10 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -23,13 +20,11 @@ from agno.models.response import ModelResponse
 from agno.team import Team
 from agno.tools import tool
 
-from benchmarks.incidents.kit import Incident, Story, World
-from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks import active, install
+from benchmarks.incidents.kit import Incident, Story, World, pays, pays_in_thread
+from benchmarks.incidents.other_process import die, in_two_processes, land, main
 
 logging.getLogger("agno").setLevel(logging.CRITICAL)
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 Step = str | Exception | list[tuple[str, str, dict[str, Any]]]
 """What a model answers: a text, an error, or calls with id, tool and arguments."""
@@ -81,28 +76,6 @@ def refund(call_id: str, order: str = "o1") -> tuple[str, str, dict[str, Any]]:
 def agent(model: Scripted, *tools: Any, **options: Any) -> Agent:
     """An agent that forgets nothing within its session."""
     return Agent(name="refunder", model=model, tools=list(tools), telemetry=False, session_id="conversation-1", **options)
-
-
-def pays(world: World, once: bool = False) -> Callable[..., Any]:
-    """A tool that pays; the first time only, its answer is lost, or never."""
-
-    async def refund(order: str) -> str:
-        if once and not world.effects:
-            return world.commit_then_fail(order)
-        return world.commit(order)
-
-    return refund
-
-
-def pays_in_thread(world: World, once: bool = False) -> Callable[..., Any]:
-    """As `pays`, not asynchronous."""
-
-    def refund(order: str) -> str:
-        if once and not world.effects:
-            return world.commit_then_fail(order)
-        return world.commit(order)
-
-    return refund
 
 
 def asked_again() -> Scripted:
@@ -311,41 +284,23 @@ def _bad_arguments(world: World) -> None:
 
 
 def _other_process(world: World) -> None:
-    guard = active()
-    with tempfile.TemporaryDirectory() as folder:
-        run_id = _pause(f"{folder}/db", _records(folder))
-        mode = guard.mode if guard else "off"
-        subprocess.run(
-            [sys.executable, "-m", "benchmarks.incidents.agno", "die", folder, run_id, mode],
-            env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-            stdout=subprocess.DEVNULL,
-            timeout=120,
-        )
-        _elsewhere("go on", folder, run_id, mode)
-        if guard is not None:
-            install(guard)
-        effects = Path(folder, "effects")
-        for line in effects.read_text().split() if effects.exists() else ():
-            world.commit(line)
+    in_two_processes(world, "benchmarks.incidents.agno", "killed")
 
 
-def _records(folder: str, dies: bool = False) -> Any:
+def _killed(step: str, folder: Path) -> None:
+    """A call that was confirmed is paid by a process that dies of it, and gone on with by the next."""
+    run_id, database = folder / "run_id", f"{folder}/db"
+
     @tool(requires_confirmation=True)
     def refund(order: str) -> str:
-        with Path(folder, "effects").open("a") as effects:
-            effects.write(order + "\n")
-        if dies:
-            os._exit(1)
+        land(folder, order)
+        if step == "first":
+            die()
         return "paid"
 
-    return refund
-
-
-def _elsewhere(step: str, folder: str, run_id: str, mode: str) -> None:
-    """One process of two: a call that was confirmed is paid by one that dies of it, and gone on with by the next."""
-    if mode != "off":
-        install(Guard(f"sqlite:///{folder}/ledger.db", mode=mode))
-    _go_on(f"{folder}/db", run_id, _records(folder, dies=step == "die"))
+    if step == "first":
+        run_id.write_text(_pause(database, refund))
+    _go_on(database, run_id.read_text(), refund)
 
 
 INCIDENTS: tuple[Incident, ...] = (
@@ -375,4 +330,4 @@ INCIDENTS: tuple[Incident, ...] = (
 )
 
 if __name__ == "__main__":
-    _elsewhere(*sys.argv[1:])
+    main({"killed": _killed})

@@ -6,12 +6,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
-import subprocess
-import sys
-import tempfile
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +17,11 @@ from autogen_core import CancellationToken, FunctionCall
 from autogen_core.models import ChatCompletionClient, CreateResult, FunctionExecutionResultMessage, RequestUsage
 from autogen_core.tools import FunctionTool
 
-from benchmarks.incidents.kit import Incident, Story, World
-from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks import active, install
+from benchmarks.incidents.kit import Incident, Story, World, pays, pays_in_thread
+from benchmarks.incidents.other_process import die, in_two_processes, land, main
 
 logging.getLogger("autogen_core").setLevel(logging.CRITICAL)
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 Step = str | Exception | list[tuple[str, str, dict[str, Any]]]
 """What a model answers: a text, an error, or calls with id, tool and arguments."""
@@ -98,28 +92,6 @@ def refund(call_id: str, order: str = "o1") -> tuple[str, str, dict[str, Any]]:
 def agent(model: Scripted, *tools: Any, **options: Any) -> AssistantAgent:
     """An agent that goes on after its tools have answered."""
     return AssistantAgent("refunder", model, tools=list(tools), **{"max_tool_iterations": 5, **options})
-
-
-def pays(world: World, once: bool = False) -> Callable[..., Any]:
-    """A tool that pays; the first time only, its answer is lost, or never."""
-
-    async def refund(order: str) -> str:
-        if once and not world.effects:
-            return world.commit_then_fail(order)
-        return world.commit(order)
-
-    return refund
-
-
-def pays_in_thread(world: World, once: bool = False) -> Callable[..., Any]:
-    """As `pays`, not asynchronous."""
-
-    def refund(order: str) -> str:
-        if once and not world.effects:
-            return world.commit_then_fail(order)
-        return world.commit(order)
-
-    return refund
 
 
 def asked_again() -> Scripted:
@@ -302,32 +274,16 @@ def _by_hand(world: World) -> None:
 
 
 def _other_process(world: World) -> None:
-    guard = active()
-    with tempfile.TemporaryDirectory() as folder:
-        mode = guard.mode if guard else "off"
-        subprocess.run(
-            [sys.executable, "-m", "benchmarks.incidents.autogen", "die", folder, mode],
-            env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-            stdout=subprocess.DEVNULL,
-            timeout=120,
-        )
-        _elsewhere("go on", folder, mode)
-        if guard is not None:
-            install(guard)
-        for line in Path(folder, "effects").read_text().split():
-            world.commit(line)
+    in_two_processes(world, "benchmarks.incidents.autogen", "killed")
 
 
-def _elsewhere(step: str, folder: str, mode: str) -> None:
-    """One process of two: the first pays and dies of it, the second is run for the same conversation."""
-    if mode != "off":
-        install(Guard(f"sqlite:///{folder}/ledger.db", mode=mode))
+def _killed(step: str, folder: Path) -> None:
+    """The first process pays and dies of it, the second is run for the same conversation."""
 
     async def refund(order: str) -> str:
-        with Path(folder, "effects").open("a") as effects:
-            effects.write(order + "\n")
-        if step == "die":
-            os._exit(1)
+        land(folder, order)
+        if step == "first":
+            die()
         return "paid"
 
     run(World(), agent(Scripted([globals()["refund"](step)], "done"), refund))
@@ -355,4 +311,4 @@ INCIDENTS: tuple[Incident, ...] = (
 )
 
 if __name__ == "__main__":
-    _elsewhere(*sys.argv[1:])
+    main({"killed": _killed})

@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,8 +18,8 @@ os.environ.setdefault("CREWAI_TRACING_ENABLED", "false")
 from crewai import Agent, BaseLLM, Crew, Task
 from crewai.tools import BaseTool, tool
 
-from benchmarks.incidents.kit import Incident, Story, World, count
-from genai_processor.guard.hooks import active
+from benchmarks.incidents.kit import Incident, Story, World
+from benchmarks.incidents.other_process import die, in_two_processes, land, main
 
 Turn = str | list[tuple[str, str, dict[str, Any]]] | Exception
 """What a scripted model does: write a text, call tools (id, name, arguments), or fail."""
@@ -309,37 +306,19 @@ def bad_arguments(world: World, native: bool = True) -> None:
 
 
 def run_by_another_process(world: World) -> None:
-    """A process dies in the middle of a call, and another one runs the crew again."""
-    guard = active()
-    with tempfile.TemporaryDirectory() as directory:
-        for part in ("first", "second"):
-            subprocess.run(
-                [sys.executable, "-m", "benchmarks.incidents.crewai", directory, part],
-                env={**os.environ, "GUARD_MODE": "off" if guard is None else guard.mode.value},
-                timeout=120,
-                check=False,
-                stdin=subprocess.DEVNULL,
-            )
-        for effect in (Path(directory) / "effects").read_text().split():
-            world.commit(effect)
+    """A process dies in the middle of a call, and another one runs the agent again."""
+    in_two_processes(world, "benchmarks.incidents.crewai", "killed")
 
 
-def _main(directory: Path, part: str) -> None:
-    from genai_processor.guard.guard import Guard
-    from genai_processor.guard.hooks import install
-
-    mode = os.environ["GUARD_MODE"]
-    if mode != "off":
-        install(Guard(f"sqlite:///{directory / 'ledger.db'}", mode=mode, scope="o7"))
-
+def _killed(step: str, folder: Path) -> None:
     def body(order: str) -> str:
-        with (directory / "effects").open("a") as file:
-            file.write(order + "\n")
-        if part == "first":
-            os._exit(1)
+        land(folder, order)
+        if step == "first":
+            die()
         return "done"
 
-    run(agent([[(f"call_{part}", "refund", ORDER)], "done"], _tool(body, "class")))
+    with World().scope("o7"):
+        run(agent([[(f"call_{step}", "refund", ORDER)], "done"], _tool(body, "class")))
 
 
 def _in(tell: Callable[..., None], **kwargs: Any) -> Callable[[World], None]:
@@ -373,8 +352,4 @@ INCIDENTS: tuple[Incident, ...] = (
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        _main(Path(sys.argv[1]), sys.argv[2])
-    else:
-        for incident in INCIDENTS:
-            print(incident.name, count(incident))
+    main({"killed": _killed})

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from genai_processor.guard.context import idempotency_key
 
@@ -101,3 +102,25 @@ def count(incident: Incident) -> int:
     with suppress(Exception):  # how the run ends is not what is counted
         incident.tell(world)
     return len(world.effects)
+
+
+def pays(world: World, once: bool = False) -> Callable[..., Any]:
+    """A tool that pays; the first time only, its answer is lost, or never."""
+
+    async def refund(order: str) -> str:
+        if once and not world.effects:
+            return world.commit_then_fail(order)
+        return world.commit(order)
+
+    return refund
+
+
+def pays_in_thread(world: World, once: bool = False) -> Callable[..., Any]:
+    """As `pays`, not asynchronous: it runs in a thread, or holds up the event loop, as the framework has it."""
+
+    def refund(order: str) -> str:
+        if once and not world.effects:
+            return world.commit_then_fail(order)
+        return world.commit(order)
+
+    return refund

@@ -5,10 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -24,8 +20,8 @@ from llama_index.core.tools import FunctionTool, ToolSelection
 from llama_index.core.utils import get_tokenizer
 from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent, JsonPickleSerializer
 
-from benchmarks.incidents.kit import Incident, Story, World, count
-from genai_processor.guard.hooks import active
+from benchmarks.incidents.kit import Incident, Story, World
+from benchmarks.incidents.other_process import die, in_two_processes, land, main
 
 Turn = str | list[tuple[str, str, dict[str, Any]]] | Exception
 """What a scripted model does: answer, call tools (id, name, arguments), or fail."""
@@ -345,34 +341,27 @@ def bad_arguments(world: World) -> None:
 
 def resumed(world: World) -> None:
     """A process dies in the middle of a call, and another one goes on from the context that it had persisted."""
-    guard = active()
-    with tempfile.TemporaryDirectory() as directory:
-        for part in ("first", "second"):
-            subprocess.run(
-                [sys.executable, "-m", "benchmarks.incidents.llama_index", directory, part],
-                env={**os.environ, "GUARD_MODE": "off" if guard is None else guard.mode.value},
-                timeout=120,
-                check=False,
-                stdin=subprocess.DEVNULL,
-            )
-        for effect in (Path(directory) / "effects").read_text().split():
-            world.commit(effect)
+    in_two_processes(world, "benchmarks.incidents.llama_index", "resumed")
 
 
-async def _resumable(directory: Path, part: str) -> None:
-    saved = directory / "context.json"
+def _resume(step: str, folder: Path) -> None:
+    with World().scope("o7"):
+        asyncio.run(_resumable(step, folder))
+
+
+async def _resumable(step: str, folder: Path) -> None:
+    saved = folder / "context.json"
     committed = asyncio.Event()
 
     async def refund(order: str) -> str:
         """Refund an order."""
-        with (directory / "effects").open("a") as file:
-            file.write(order + "\n")
+        land(folder, order)
         committed.set()
-        if part == "first":
+        if step == "first":
             await asyncio.Event().wait()
         return "done"
 
-    first = part == "first"
+    first = step == "first"
     made = agent([[("call_8sd7a", "refund", ORDER)], "done"] if first else ["done"], refund)
     if first:
         handler = made.run(user_msg="Refund order o7")
@@ -383,7 +372,7 @@ async def _resumable(directory: Path, part: str) -> None:
                 break
             await asyncio.sleep(0)  # the step that asked for the call has not quite ended
         saved.write_text(json.dumps(context))
-        os._exit(1)
+        die()
     get_tokenizer()  # finds the one that ships with LlamaIndex, of which the context holds a reference
     saved_context = json.loads(saved.read_text())
     await made.run(ctx=Context.from_dict(made, saved_context, serializer=JsonPickleSerializer()))
@@ -393,16 +382,6 @@ def _is_in_progress(step: str, context: dict[str, Any]) -> bool:
     if "workers" in context:
         return bool(context["workers"][step]["in_progress"])
     return bool(context["in_progress"].get(step))  # workflows 1
-
-
-def _main(directory: Path, part: str) -> None:
-    from genai_processor.guard.guard import Guard
-    from genai_processor.guard.hooks import install
-
-    mode = os.environ["GUARD_MODE"]
-    if mode != "off":
-        install(Guard(f"sqlite:///{directory / 'ledger.db'}", mode=mode, scope="o7"))
-    asyncio.run(_resumable(directory, part))
 
 
 def _in(tell: Callable[..., None], **kwargs: Any) -> Callable[[World], None]:
@@ -435,8 +414,4 @@ INCIDENTS: tuple[Incident, ...] = (
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        _main(Path(sys.argv[1]), sys.argv[2])
-    else:
-        for incident in INCIDENTS:
-            print(incident.name, count(incident))
+    main({"resumed": _resume})

@@ -4,10 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,8 +19,8 @@ from smolagents.models import (
     ChatMessageToolCallStreamDelta,
 )
 
-from benchmarks.incidents.kit import Incident, Story, World, count
-from genai_processor.guard.hooks import active
+from benchmarks.incidents.kit import Incident, Story, World
+from benchmarks.incidents.other_process import die, in_two_processes, land, main
 
 Turn = str | list[tuple[str, str, dict[str, Any]]] | Exception
 """What a scripted model does: write code, call tools (id, name, arguments), or fail."""
@@ -307,36 +303,18 @@ def bad_arguments_in_code(world: World, kind: str = "class") -> None:
 
 def run_by_another_process(world: World) -> None:
     """A process dies in the middle of a call, and another one runs the agent again."""
-    guard = active()
-    with tempfile.TemporaryDirectory() as directory:
-        for part in ("first", "second"):
-            subprocess.run(
-                [sys.executable, "-m", "benchmarks.incidents.smolagents", directory, part],
-                env={**os.environ, "GUARD_MODE": "off" if guard is None else guard.mode.value},
-                timeout=120,
-                check=False,
-                stdin=subprocess.DEVNULL,
-            )
-        for effect in (Path(directory) / "effects").read_text().split():
-            world.commit(effect)
+    in_two_processes(world, "benchmarks.incidents.smolagents", "killed")
 
 
-def _main(directory: Path, part: str) -> None:
-    from genai_processor.guard.guard import Guard
-    from genai_processor.guard.hooks import install
-
-    mode = os.environ["GUARD_MODE"]
-    if mode != "off":
-        install(Guard(f"sqlite:///{directory / 'ledger.db'}", mode=mode, scope="o7"))
-
+def _killed(step: str, folder: Path) -> None:
     def body(order: str) -> str:
-        with (directory / "effects").open("a") as file:
-            file.write(order + "\n")
-        if part == "first":
-            os._exit(1)
+        land(folder, order)
+        if step == "first":
+            die()
         return "done"
 
-    agent([[(f"call_{part}", "refund", ORDER)], DONE], _tool(body, "class")).run("Refund order o7")
+    with World().scope("o7"):
+        agent([[(f"call_{step}", "refund", ORDER)], DONE], _tool(body, "class")).run("Refund order o7")
 
 
 def _in(tell: Callable[..., None], **kwargs: Any) -> Callable[[World], None]:
@@ -370,8 +348,4 @@ INCIDENTS: tuple[Incident, ...] = (
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        _main(Path(sys.argv[1]), sys.argv[2])
-    else:
-        for incident in INCIDENTS:
-            print(incident.name, count(incident))
+    main({"killed": _killed})

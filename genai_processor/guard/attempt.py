@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final
 
-from genai_processor.guard.bindings import Bound, enter, leave
+from genai_processor.guard.bindings import Bound, inside
 from genai_processor.ledger.entries import Entry
 from genai_processor.ledger.requests import Outcome
 
@@ -52,14 +52,9 @@ class Attempt:
         """See `genai_processor.idempotency_key`."""
         return self.bound.key
 
-    @contextmanager
-    def inside(self) -> Iterator[None]:
+    def inside(self) -> AbstractContextManager[None]:
         """What is inside is this call's: its spans, the calls that it makes, its idempotency key."""
-        token = enter(self.bound)
-        try:
-            yield
-        finally:
-            leave(token)
+        return inside(self.bound)
 
     def start(self) -> None:
         """Say that the body begins, at the last point before it does."""

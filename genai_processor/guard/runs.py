@@ -7,11 +7,11 @@ turn are `undelivered`: whoever runs the agent again must not pay for them twice
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Final, Self
 
+from genai_processor.guard.variables import holding
 from genai_processor.ledger.entries import Entry
 
 _current: Final[ContextVar[Run | None]] = ContextVar("genai_processor_run", default=None)
@@ -119,14 +119,6 @@ def current_run() -> Run | None:
     return _current.get()
 
 
-@contextmanager
-def in_run(run: Run) -> Iterator[None]:
+def in_run(run: Run) -> AbstractContextManager[None]:
     """Make a run the current one of what is inside."""
-    token = _current.set(run)
-    try:
-        yield
-    finally:
-        try:
-            _current.reset(token)
-        except ValueError:  # a generator was moved into another context, where there is nothing to undo
-            _current.set(None)
+    return holding(_current, run)

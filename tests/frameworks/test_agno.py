@@ -23,12 +23,10 @@ from benchmarks.incidents.agno import (
     approval,
     asked_again,
     late,
-    pays,
-    pays_in_thread,
     refund,
     team,
 )
-from benchmarks.incidents.kit import World
+from benchmarks.incidents.kit import World, pays, pays_in_thread
 from genai_processor.guard.context import idempotency_key, not_executed
 from genai_processor.guard.hooks.agno import HOOK
 from genai_processor.ledger import Resolution, State

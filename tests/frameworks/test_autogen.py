@@ -27,12 +27,10 @@ from benchmarks.incidents.autogen import (
     agent,
     asked_again,
     late,
-    pays,
-    pays_in_thread,
     refund,
     run,
 )
-from benchmarks.incidents.kit import World
+from benchmarks.incidents.kit import World, pays, pays_in_thread
 from genai_processor.errors import ToolSpanCommitmentError
 from genai_processor.guard.context import idempotency_key, not_executed
 from genai_processor.guard.hooks.autogen import HOOK

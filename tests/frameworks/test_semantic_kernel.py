@@ -17,7 +17,7 @@ from semantic_kernel.filters import FilterTypes
 from support.hooked import installing_tests
 from support.incidents import Install, incident_tests, states
 
-from benchmarks.incidents.kit import World
+from benchmarks.incidents.kit import World, pays, pays_in_thread
 from benchmarks.incidents.semantic_kernel import (
     INCIDENTS,
     Scripted,
@@ -26,8 +26,6 @@ from benchmarks.incidents.semantic_kernel import (
     function_call,
     kernel,
     late,
-    pays,
-    pays_at_once,
     refund,
     run,
 )
@@ -55,7 +53,7 @@ def test_the_model_is_told_and_the_other_calls_finish(guarded: Install) -> None:
     assert (entry.scope, entry.call_id, entry.reason) == ("conversation-1", "c1", "ConnectionError")
 
 
-@pytest.mark.parametrize("tool", [pays, pays_at_once])
+@pytest.mark.parametrize("tool", [pays, pays_in_thread])
 def test_a_run_can_be_stopped_instead(tool: Any, guarded: Install) -> None:
     guarded(on_refusal="raise")
     world = World()
@@ -83,7 +81,7 @@ def test_a_function_that_the_application_calls_is_refused_with_an_exception(guar
     assert world.effects == ["o1"]
 
 
-@pytest.mark.parametrize("tool", [pays, pays_at_once])
+@pytest.mark.parametrize("tool", [pays, pays_in_thread])
 def test_the_body_has_the_key_of_its_intent_which_a_released_attempt_keeps(tool: Any, guarded: Install) -> None:
     guard, world = guarded(), World()
     run(world, agent(Scripted([refund("c1")], "done"), tool(world, once=True)))

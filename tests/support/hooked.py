@@ -69,18 +69,17 @@ def installing_tests(hook: Hook, incidents: Sequence[Incident]) -> tuple[Callabl
 
     def test_an_unknown_version_is_left_alone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
         """Each target in turn takes other parameters than the hook expects."""
-        for target in hook.targets:
+        places = [find(target) for target in hook.targets]
+        for target, (owner, name) in zip(hook.targets, places, strict=True):
             if not target.parameters:
                 continue
-            owner, name = find(target)
             caplog.clear()
             with monkeypatch.context() as patched, caplog.at_level(logging.WARNING):
-                before = targets(hook)
                 patched.setattr(owner, name, lambda: None)
+                before = [inspect.getattr_static(*place) for place in places]
                 with hooked():
-                    now = [inspect.getattr_static(*find(one)) for one in hook.targets if one is not target]
-                    then = [one for one, other in zip(before, hook.targets, strict=True) if other is not target]
-                    assert all(one is other for one, other in zip(now, then, strict=True)), target
+                    now = [inspect.getattr_static(*place) for place in places]
+                    assert all(one is other for one, other in zip(now, before, strict=True)), target
             said = [record for record in caplog.records if hook.framework in record.getMessage()]
             assert len(said) == 1, (target, [record.getMessage() for record in said])
             assert "not laid out as the guard knows it" in said[0].getMessage()

@@ -17,11 +17,12 @@ from uuid import uuid4
 
 from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks.base import Hook, Target, argument, held, holding, is_replayed, same_calls
+from genai_processor.guard.hooks.base import Hook, Target, argument, is_replayed, same_calls
 from genai_processor.guard.hooks.stopping import stop
 from genai_processor.guard.refused import Refused
 from genai_processor.guard.running import Manners, arun, running
 from genai_processor.guard.streams import run_of_asteps
+from genai_processor.guard.variables import held, holding
 
 
 @dataclass(frozen=True, slots=True)

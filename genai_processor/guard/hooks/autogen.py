@@ -20,12 +20,13 @@ import wrapt
 from genai_processor.guard.calls import Call
 from genai_processor.guard.generators import asteps_of_call
 from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks.base import Hook, Target, argument, holding, same_calls
+from genai_processor.guard.hooks.base import Hook, Target, argument, same_calls
 from genai_processor.guard.refused import Refused
 from genai_processor.guard.running import Manners, answer, arun
 from genai_processor.guard.runs import Run
 from genai_processor.guard.streams import Steps, run_of_asteps, stepwise
 from genai_processor.guard.threads import tell
+from genai_processor.guard.variables import holding
 from genai_processor.ledger.ids import random_id
 
 

@@ -6,15 +6,11 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from genai_processor.guard.guard import Guard
-
-_T = TypeVar("_T")
 
 Wrapper = Callable[[Guard, Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]
 """Called instead of a target: with the guard, the target, what it is bound to (None for a function), and the arguments."""
@@ -64,25 +60,6 @@ def argument(name: str, position: int, args: tuple[Any, ...], kwargs: dict[str, 
     if name in kwargs:
         return kwargs[name]
     return args[position] if position < len(args) else default
-
-
-@contextmanager
-def holding(variable: ContextVar[_T | None], value: _T | None) -> Iterator[None]:
-    """Let a context variable have a value inside. Not across a `yield`: see `genai_processor.guard.streams`."""
-    token = variable.set(value)
-    try:
-        yield
-    finally:
-        try:
-            variable.reset(token)
-        except ValueError:  # a generator was moved into another context, where there is nothing to undo
-            variable.set(None)
-
-
-async def held(variable: ContextVar[_T | None], value: _T | None, body: Callable[[], Awaitable[Any]]) -> Any:
-    """Await something while a context variable has a value."""
-    with holding(variable, value):
-        return await body()
 
 
 def fits(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:

@@ -20,12 +20,13 @@ from genai_processor.guard import bindings
 from genai_processor.guard.bindings import Bound
 from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks.base import Hook, Target, argument, holding, is_replayed, same_calls
+from genai_processor.guard.hooks.base import Hook, Target, argument, is_replayed, same_calls
 from genai_processor.guard.hooks.stopping import stop
 from genai_processor.guard.hooks.turns import Turns
 from genai_processor.guard.refused import Refused
 from genai_processor.guard.running import Manners, arun, run, running, started
 from genai_processor.guard.runs import Run, current_run
+from genai_processor.guard.variables import holding
 from genai_processor.ledger.ids import random_id
 
 _turns: Final = Turns()

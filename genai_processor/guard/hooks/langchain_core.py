@@ -18,9 +18,10 @@ from typing import Any, Final, NamedTuple
 from genai_processor.guard import bindings
 from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks.base import Hook, Target, argument, held, holding, is_replayed, same_calls
+from genai_processor.guard.hooks.base import Hook, Target, argument, is_replayed, same_calls
 from genai_processor.guard.hooks.langchain_results import manners
 from genai_processor.guard.running import Manners, arun, run
+from genai_processor.guard.variables import held, holding
 
 tool_node_messages: Final[ContextVar[Any]] = ContextVar("genai_processor_tool_node_messages", default=None)
 """The messages that a `ToolNode` was given, while one of its calls is made."""

@@ -15,12 +15,13 @@ from typing import Any, Final
 
 from genai_processor.guard import bindings
 from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks.base import Hook, Target, argument, held, holding, is_replayed
+from genai_processor.guard.hooks.base import Hook, Target, argument, is_replayed
 from genai_processor.guard.hooks.langchain_core import tool_node_messages
 from genai_processor.guard.hooks.langchain_results import pauses
 from genai_processor.guard.running import ends_of
 from genai_processor.guard.runs import Run, in_run
 from genai_processor.guard.streams import Steps, steps, stepwise
+from genai_processor.guard.variables import held, holding
 from genai_processor.ledger.entries import Entry
 
 _Arguments = tuple[Any, ...]

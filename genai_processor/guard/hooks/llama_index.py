@@ -19,11 +19,12 @@ from typing import Any, Final
 from genai_processor.guard.actions import action_digest
 from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks.base import Hook, Target, argument, fits, held, is_replayed
+from genai_processor.guard.hooks.base import Hook, Target, argument, fits, is_replayed
 from genai_processor.guard.refused import Refused
 from genai_processor.guard.running import Manners, arun, started
 from genai_processor.guard.runs import Run, current_run, in_run
 from genai_processor.guard.threads import tell
+from genai_processor.guard.variables import held
 from genai_processor.ledger.ids import random_id
 
 _NOTE: Final = "genai_processor_turn"

@@ -17,12 +17,13 @@ from typing import Any, Final, NamedTuple
 from genai_processor.guard.bindings import current
 from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks.base import Hook, Target, argument, held, is_replayed, same_calls
+from genai_processor.guard.hooks.base import Hook, Target, argument, is_replayed, same_calls
 from genai_processor.guard.hooks.openai_agents_results import Failures, current_failures, format_failure, manners, watched
 from genai_processor.guard.hooks.openai_agents_servers import effect_of, never_sends
 from genai_processor.guard.hooks.turns import turn_of
 from genai_processor.guard.running import arun, running, started
 from genai_processor.guard.runs import Run, in_run
+from genai_processor.guard.variables import held
 from genai_processor.ledger.ids import random_id
 from genai_processor.spans.values import index_like, usable_id
 

@@ -15,11 +15,12 @@ from typing import Any, Final
 
 from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks.base import Hook, Target, argument, held, holding, is_replayed, same_calls
+from genai_processor.guard.hooks.base import Hook, Target, argument, is_replayed, same_calls
 from genai_processor.guard.hooks.turns import Turns, turn_of
 from genai_processor.guard.refused import Refused
 from genai_processor.guard.running import Manners, arun, running, started
 from genai_processor.guard.streams import run_of_asteps
+from genai_processor.guard.variables import held, holding
 from genai_processor.spans.values import index_like, usable_id
 
 

@@ -22,11 +22,12 @@ from genai_processor.guard import bindings
 from genai_processor.guard.actions import action_digest
 from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks.base import Hook, Target, argument, fits, holding, is_replayed
+from genai_processor.guard.hooks.base import Hook, Target, argument, fits, is_replayed
 from genai_processor.guard.refused import Refused
 from genai_processor.guard.running import Manners, run, started
 from genai_processor.guard.runs import Run, current_run
 from genai_processor.guard.streams import run_of_steps, steps
+from genai_processor.guard.variables import holding
 from genai_processor.ledger.ids import random_id
 
 _Action = tuple[str, str | None]

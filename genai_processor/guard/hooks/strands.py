@@ -20,11 +20,12 @@ from weakref import WeakKeyDictionary
 from genai_processor.guard.attempt import Attempt
 from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks.base import Hook, Target, argument, holding, is_replayed, same_calls
+from genai_processor.guard.hooks.base import Hook, Target, argument, is_replayed, same_calls
 from genai_processor.guard.refused import Refused
 from genai_processor.guard.running import Manners, answer, claim, started
 from genai_processor.guard.streams import Steps, run_of_asteps, stepwise
 from genai_processor.guard.threads import tell
+from genai_processor.guard.variables import holding
 from genai_processor.ledger.requests import Outcome
 from genai_processor.retry.verdict import Effect
 
