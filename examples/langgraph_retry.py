@@ -2,7 +2,7 @@
 """LangGraph's own `RetryPolicy`, and the one argument that lets it ask before it runs a node again.
 
 Run it: GENAI_PROCESSOR_READ_ONLY_TOOLS=get_* python examples/langgraph_retry.py
-It needs: pip install langgraph opentelemetry-instrumentation-genai-langchain
+It needs: pip install langchain langgraph opentelemetry-instrumentation-genai-langchain
 """
 
 from __future__ import annotations

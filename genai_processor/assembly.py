@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from genai_processor.attributes import GENAI_RETRY_VERDICT
 from genai_processor.errors import LedgerError
 from genai_processor.guard.bindings import BOUND, tool_span_began
 from genai_processor.ledger import MemoryLedger, open_ledger
+from genai_processor.ledger.missing import MissingLedger
 from genai_processor.retry.policy import Policy
 from genai_processor.retry.witness import Limits, Witness
 from genai_processor.settings import PREFIX, Settings
@@ -47,7 +48,7 @@ def make_stamper(
     settings = Settings.from_environ() if settings is None else settings
     limits = Limits(max_calls=settings.max_calls, max_bytes=settings.max_bytes, max_age=settings.max_age)
     judge = Witness(
-        policy=policy_of(settings) if policy is None else policy,
+        policy=settings.policy() if policy is None else policy,
         limits=limits,
         length_limit=settings.length_limit,
         judged=GENAI_RETRY_VERDICT,
@@ -63,15 +64,23 @@ def make_stamper(
     )
 
 
-def policy_of(settings: Settings) -> Policy:
-    """Return what the settings declare about tools."""
-    return Policy(read_only=settings.read_only_tools, idempotent=settings.idempotent_tools, known=settings.known_tools)
-
-
 def ledger_of(settings: Settings) -> Ledger:
-    """Return the ledger that the settings name, or one in memory, with a warning, if they name none that there is."""
+    """Return the ledger that the settings name.
+
+    Where there is none, the answer is one in memory, with a warning; or, if the guard is to enforce, one that is never
+    there: then no call runs of which nobody can know whether it was made before.
+    """
     try:
         return open_ledger(settings.ledger)
-    except LedgerError as error:
-        _log.warning("%sLEDGER cannot be used, using 'memory:' instead: %s", PREFIX, error)
+    except Exception as error:  # noqa: BLE001 - a client library may raise anything
+        scheme = settings.ledger.partition(":")[0]
+        why = (
+            str(error)
+            if isinstance(error, LedgerError)
+            else f"the ledger {scheme}:… cannot be opened ({type(error).__name__})"
+        )
+        if settings.guard == "enforce":
+            _log.error("%sLEDGER cannot be used, so the guard refuses every call that is not safe: %s", PREFIX, why)
+            return cast("Ledger", MissingLedger(why))
+        _log.warning("%sLEDGER cannot be used, using 'memory:' instead: %s", PREFIX, why)
         return MemoryLedger()

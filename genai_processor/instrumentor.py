@@ -15,23 +15,26 @@ import os
 import weakref
 from collections.abc import Callable, Collection
 from dataclasses import fields
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from opentelemetry import trace
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type: ignore[attr-defined]
 from opentelemetry.sdk.environment_variables import OTEL_SDK_DISABLED
 from opentelemetry.sdk.trace import TracerProvider
 
-from genai_processor.assembly import make_stamper, policy_of
+from genai_processor.assembly import make_stamper
 from genai_processor.attach import Beside, Front, attach
 from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks import install, uninstall
-from genai_processor.guard.langchain_errors import LangChainErrors
+from genai_processor.guard.hooks import active, install, uninstall
 from genai_processor.guard.modes import GuardMode
 from genai_processor.guarding import StamperNotes, make_guard
-from genai_processor.settings import Settings
+from genai_processor.ledger.missing import MissingLedger
+from genai_processor.settings import PREFIX, Settings
 from genai_processor.stamper import Stamper
 from genai_processor.telemetry import Fault
+
+if TYPE_CHECKING:
+    from genai_processor.ledger.protocol import Ledger
 
 _log = logging.getLogger(__name__)
 
@@ -62,27 +65,42 @@ class GenAIProcessorInstrumentor(BaseInstrumentor):  # type: ignore[misc]
         try:
             provider = kwargs.pop("tracer_provider", None)
             stamper, guard = _parts_from(kwargs)
-            if guard.mode is not GuardMode.OFF:
+            disabled = os.environ.get(OTEL_SDK_DISABLED, "").strip().lower() == "true"
+            if guard.mode is not GuardMode.OFF or not disabled:
                 install(guard)
-            if os.environ.get(OTEL_SDK_DISABLED, "").strip().lower() == "true":
+            if disabled:
                 return
             self._coverage = _Coverage(stamper)
             if provider is None:
                 self._coverage.watch()
                 provider = trace.get_tracer_provider()
             self._coverage.cover(provider)
-        except (Exception, SystemExit):  # noqa: BLE001
+        except (Exception, SystemExit) as error:  # noqa: BLE001
             _log.exception("genai_processor could not be set up; spans are exported as they are")
+            _fail_closed(kwargs, error)
 
     def _uninstrument(self, **kwargs: Any) -> None:
-        uninstall()
         coverage, self._coverage = self._coverage, None
-        if coverage is None:
-            return
         try:
-            coverage.leave()
+            uninstall()
+            if coverage is not None:
+                coverage.leave()
         except (Exception, SystemExit):  # noqa: BLE001
             _log.exception("genai_processor could not be taken away entirely")
+
+
+def _fail_closed(options: dict[str, Any], error: BaseException) -> None:
+    """Where the guard was to enforce and could not be made, put one there that refuses whatever is not safe anyhow."""
+    try:
+        wanted = str(options.get("guard") or os.environ.get(PREFIX + "GUARD", "")).strip().lower()
+        if active() is None and wanted not in ("", GuardMode.OFF, GuardMode.OBSERVE):
+            install(
+                Guard(
+                    cast("Ledger", MissingLedger(f"genai_processor could not be set up: {error!r}")), mode=GuardMode.ENFORCE
+                )
+            )
+    except (Exception, SystemExit):  # noqa: BLE001
+        _log.exception("The guard could not be put in place either: NOTHING IS GUARDED")
 
 
 def _parts_from(options: dict[str, Any]) -> tuple[Stamper, Guard]:
@@ -104,7 +122,7 @@ def _parts_from(options: dict[str, Any]) -> tuple[Stamper, Guard]:
             _log.warning("%s %s; it is ignored", name, what)
     stamper = make_stamper(ledger=ledger, settings=settings, **parts)
     if guard is None:
-        return stamper, make_guard(settings, parts["policy"] or policy_of(settings), stamper)
+        return stamper, make_guard(settings, parts["policy"] or settings.policy(), stamper)
     guard.report_to(StamperNotes(stamper))
     return stamper, guard
 
@@ -117,7 +135,6 @@ class _Coverage:
         # Providers come and go, and take with them what stands in front of them.
         self._attached: weakref.WeakSet[Front | Beside] = weakref.WeakSet()
         self._hook: _InitHook | None = None
-        self._errors = LangChainErrors()
 
     def watch(self) -> None:
         """Cover every provider that is made from now on."""
@@ -137,7 +154,6 @@ class _Coverage:
 
     def leave(self) -> None:
         """Leave every provider, and the class, as they were."""
-        self._errors.leave()
         if self._hook is not None:
             self._hook.leave()
         for attached in list(self._attached):

@@ -9,6 +9,7 @@ Only what stands *behind* it sees the verdict on the span; processors registered
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
 from genai_processor.assembly import make_stamper
+from genai_processor.settings import Settings
 from genai_processor.telemetry import EMITTING, Fault
 
 if TYPE_CHECKING:
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 
     from genai_processor.ledger.protocol import Ledger
     from genai_processor.retry.policy import Policy
-    from genai_processor.settings import Settings
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +81,12 @@ class GenAISpanProcessor(SpanProcessor):
         )
         self._judge = self._stamper.judge
         self._running = [True]
+        settings = Settings.from_environ() if settings is None else settings
+        if settings.guard == "enforce" and not _is_guarded():
+            _log.warning(
+                "GENAI_PROCESSOR_GUARD says enforce, and GenAISpanProcessor alone guards nothing: "
+                "call GenAIProcessorInstrumentor().instrument(), which does"
+            )
         if not self._downstream:
             _log.warning("GenAISpanProcessor has nothing behind it: it judges and records, and exports no verdicts")
 
@@ -200,6 +207,12 @@ class GenAISpanProcessor(SpanProcessor):
 _IDLE = (None, SpanProcessor.on_start, BatchSpanProcessor.on_start, getattr(SpanProcessor, "_on_ending", None))
 _SHUTDOWN_SECONDS = 30.0
 _LONGEST_MILLIS = 1e9  # an infinity has no integer to hand on
+
+
+def _is_guarded() -> bool:
+    """Whether hooks are in place; without importing them, which takes time."""
+    hooks = sys.modules.get("genai_processor.guard.hooks.installing")
+    return hooks is not None and hooks.active() is not None
 
 
 def _as_processor(one: object) -> SpanProcessor:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from genai_processor.retry.policy import parse_globs
+from genai_processor.retry.policy import Policy, parse_globs
 
 _log = logging.getLogger(__name__)
 
@@ -88,8 +88,10 @@ def _choice(*words: str) -> _Kind:
     return _Kind(" or ".join(words), lambda text: str(text).strip().lower(), lambda value: value in words, str)
 
 
-def _setting(default: Any, kind: _Kind, meaning: str) -> Any:
-    return field(default=default, repr=not kind.secret, metadata={"kind": kind, "meaning": meaning})
+def _setting(default: Any, kind: _Kind, meaning: str, *, if_bad: Any = None) -> Any:
+    """One field; `if_bad` is used in place of a value that makes no sense, where the default would be less careful."""
+    metadata = {"kind": kind, "meaning": meaning, "if_bad": default if if_bad is None else if_bad}
+    return field(default=default, repr=not kind.secret, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +113,9 @@ class Settings:
         "observe",
         _choice("off", "observe", "enforce"),
         "What the guard in front of the tools of agent frameworks does with a call that must not run: nothing at all, say "
-        "so, or refuse it. Only `GenAIProcessorInstrumentor`, and so the entry point, installs it.",
+        "so, or refuse it. Only `GenAIProcessorInstrumentor`, and so the entry point, installs it. A value that is none of "
+        "these enforces.",
+        if_bad="enforce",
     )
     guard_refusal: str = _setting(
         "tell",
@@ -186,6 +190,10 @@ class Settings:
                 raise ValueError(_complaint(row.name, value, kind))
             object.__setattr__(self, row.name, read)
 
+    def policy(self) -> Policy:
+        """Return what is declared of tools."""
+        return Policy(read_only=self.read_only_tools, idempotent=self.idempotent_tools, known=self.known_tools)
+
     @classmethod
     def from_environ(
         cls,
@@ -212,7 +220,7 @@ class Settings:
             if "kind" in row.metadata:
                 kind = row.metadata["kind"]
                 sources.append((PREFIX + row.name.upper(), environ.get(PREFIX + row.name.upper(), "").strip() or None))
-                values[row.name] = _first(sources, kind, row.default, warn)
+                values[row.name] = _first(sources, kind, row.default, row.metadata["if_bad"], warn)
             else:
                 limit = sources[0][1]
                 values[row.name] = limit if _is_limit(limit) else _length_limit(environ, warn)
@@ -221,7 +229,7 @@ class Settings:
         return cls(**values)
 
 
-def _first(sources: list[tuple[str, Any]], kind: _Kind, default: Any, warn: Callable[[str], None]) -> Any:
+def _first(sources: list[tuple[str, Any]], kind: _Kind, default: Any, if_bad: Any, warn: Callable[[str], None]) -> Any:
     """Return the first value that is set and makes sense, else the default; warn of those that make none."""
     complaints: list[str] = []
     found = default
@@ -233,6 +241,7 @@ def _first(sources: list[tuple[str, Any]], kind: _Kind, default: Any, warn: Call
             found = read
             break
         complaints.append(_complaint(name, value, kind))
+        found = if_bad
     for complaint in complaints:
         warn(f"{complaint}; using {'none' if kind.secret else repr(found)} instead")
     return found

@@ -6,10 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -23,13 +20,11 @@ from agno.models.response import ModelResponse
 from agno.team import Team
 from agno.tools import tool
 
-from benchmarks.incidents.kit import Incident, World
-from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks import active, install
+from benchmarks.incidents.kit import Incident, Story, World, pays, pays_in_thread
+from benchmarks.incidents.other_process import die, in_two_processes, land, main
 
 logging.getLogger("agno").setLevel(logging.CRITICAL)
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 Step = str | Exception | list[tuple[str, str, dict[str, Any]]]
 """What a model answers: a text, an error, or calls with id, tool and arguments."""
@@ -81,28 +76,6 @@ def refund(call_id: str, order: str = "o1") -> tuple[str, str, dict[str, Any]]:
 def agent(model: Scripted, *tools: Any, **options: Any) -> Agent:
     """An agent that forgets nothing within its session."""
     return Agent(name="refunder", model=model, tools=list(tools), telemetry=False, session_id="conversation-1", **options)
-
-
-def pays(world: World, once: bool = False) -> Callable[..., Any]:
-    """A tool that pays; the first time only, its answer is lost, or never."""
-
-    async def refund(order: str) -> str:
-        if once and not world.effects:
-            return world.commit_then_fail(order)
-        return world.commit(order)
-
-    return refund
-
-
-def pays_in_thread(world: World, once: bool = False) -> Callable[..., Any]:
-    """As `pays`, not asynchronous."""
-
-    def refund(order: str) -> str:
-        if once and not world.effects:
-            return world.commit_then_fail(order)
-        return world.commit(order)
-
-    return refund
 
 
 def asked_again() -> Scripted:
@@ -311,68 +284,50 @@ def _bad_arguments(world: World) -> None:
 
 
 def _other_process(world: World) -> None:
-    guard = active()
-    with tempfile.TemporaryDirectory() as folder:
-        run_id = _pause(f"{folder}/db", _records(folder))
-        mode = guard.mode if guard else "off"
-        subprocess.run(
-            [sys.executable, "-m", "benchmarks.incidents.agno", "die", folder, run_id, mode],
-            env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-            stdout=subprocess.DEVNULL,
-            timeout=120,
-        )
-        _elsewhere("go on", folder, run_id, mode)
-        if guard is not None:
-            install(guard)
-        effects = Path(folder, "effects")
-        for line in effects.read_text().split() if effects.exists() else ():
-            world.commit(line)
+    in_two_processes(world, "benchmarks.incidents.agno", "killed")
 
 
-def _records(folder: str, dies: bool = False) -> Any:
+def _killed(step: str, folder: Path) -> None:
+    """A call that was confirmed is paid by a process that dies of it, and gone on with by the next."""
+    run_id, database = folder / "run_id", f"{folder}/db"
+
     @tool(requires_confirmation=True)
     def refund(order: str) -> str:
-        with Path(folder, "effects").open("a") as effects:
-            effects.write(order + "\n")
-        if dies:
-            os._exit(1)
+        land(folder, order)
+        if step == "first":
+            die()
         return "paid"
 
-    return refund
-
-
-def _elsewhere(step: str, folder: str, run_id: str, mode: str) -> None:
-    """One process of two: a call that was confirmed is paid by one that dies of it, and gone on with by the next."""
-    if mode != "off":
-        install(Guard(f"sqlite:///{folder}/ledger.db", mode=mode))
-    _go_on(f"{folder}/db", run_id, _records(folder, dies=step == "die"))
+    if step == "first":
+        run_id.write_text(_pause(database, refund))
+    _go_on(database, run_id.read_text(), refund)
 
 
 INCIDENTS: tuple[Incident, ...] = (
-    Incident("commits, then 502; asked again under a new id", _async_tool, 2, 1),
-    Incident("the same, sync", _sync_tool, 2, 1),
-    Incident("the same, sync tool in an async run", _sync_tool_async_run, 2, 1),
-    Incident("the same, a generator as tool", _generator, 2, 1),
-    Incident("the same, an async generator as tool", _async_generator, 2, 1),
-    Incident("the same, streamed", _streamed, 2, 1),
-    Incident("the same, streamed, sync", _streamed_sync, 2, 1),
-    Incident("a tool hook tries again", _tool_hook, 2, 1),
-    Incident("the agent's own retries, after the model failed", _own_retries, 2, 1),
-    Incident("times out after the commit, and is run again", _timed_out, 2, 1),
-    Incident("given up in a thread, run again meanwhile", late, 2, 1),
-    Incident("given up in a thread, run again meanwhile and later", _late_and_later, 3, 1),
-    Incident("three parallel calls", _parallel, 3, 3),
-    Incident("three parallel calls, sync", _parallel_sync, 3, 3),
-    Incident("two identical calls on purpose", _twins, 2, 2),
-    Incident("two identical calls on purpose, sync", _twins_sync, 2, 2),
-    Incident("the same again in a later turn, after success", _later_turn, 2, 2),
-    Incident("the run dies with both calls paid, and is run again", _run_dies, 4, 2),
-    Incident("a team delegates again, in other words", _team, 2, 1),
-    Incident("confirmed by a person", _approval, 1, 1),
-    Incident("confirmed, and gone on with twice", _approval_repeated, 2, 1),
-    Incident("confirmed, paid by a process that dies, gone on with by another", _other_process, 2, 1),
-    Incident("arguments that do not fit", _bad_arguments, 0, 0),
+    Incident(Story.NEW_ID, "async tool", _async_tool, 2, 1),
+    Incident(Story.NEW_ID, "sync tool", _sync_tool, 2, 1),
+    Incident(Story.NEW_ID, "sync tool in an async run", _sync_tool_async_run, 2, 1),
+    Incident(Story.NEW_ID, "generator", _generator, 2, 1),
+    Incident(Story.NEW_ID, "async generator", _async_generator, 2, 1),
+    Incident(Story.STREAMED, "", _streamed, 2, 1),
+    Incident(Story.STREAMED, "sync run", _streamed_sync, 2, 1),
+    Incident(Story.TRIED_AGAIN, "by a tool hook", _tool_hook, 2, 1, foretold=False),
+    Incident(Story.TRIED_AGAIN, "by the agent, after its model failed", _own_retries, 2, 1),
+    Incident(Story.TIMED_OUT, "", _timed_out, 2, 1),
+    Incident(Story.LATE, "", late, 2, 1),
+    Incident(Story.LATE, "and once more", _late_and_later, 3, 1),
+    Incident(Story.PARALLEL, "async tool", _parallel, 3, 3),
+    Incident(Story.PARALLEL, "sync tool", _parallel_sync, 3, 3),
+    Incident(Story.TWINS, "async tool", _twins, 2, 2),
+    Incident(Story.TWINS, "sync tool", _twins_sync, 2, 2),
+    Incident(Story.LATER_TURN, "", _later_turn, 2, 2),
+    Incident(Story.DIES, "", _run_dies, 4, 2),
+    Incident(Story.DELEGATED, "team", _team, 2, 1),
+    Incident(Story.APPROVED, "", _approval, 1, 1),
+    Incident(Story.APPROVED, "gone on with twice", _approval_repeated, 2, 1),
+    Incident(Story.OTHER_PROCESS, "confirmed by a person", _other_process, 2, 1, elsewhere=True),
+    Incident(Story.BAD_ARGUMENTS, "", _bad_arguments, 0, 0),
 )
 
 if __name__ == "__main__":
-    _elsewhere(*sys.argv[1:])
+    main({"killed": _killed})

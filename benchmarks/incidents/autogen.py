@@ -6,12 +6,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
-import subprocess
-import sys
-import tempfile
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +17,11 @@ from autogen_core import CancellationToken, FunctionCall
 from autogen_core.models import ChatCompletionClient, CreateResult, FunctionExecutionResultMessage, RequestUsage
 from autogen_core.tools import FunctionTool
 
-from benchmarks.incidents.kit import Incident, World
-from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks import active, install
+from benchmarks.incidents.kit import Incident, Story, World, pays, pays_in_thread
+from benchmarks.incidents.other_process import die, in_two_processes, land, main
 
 logging.getLogger("autogen_core").setLevel(logging.CRITICAL)
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 Step = str | Exception | list[tuple[str, str, dict[str, Any]]]
 """What a model answers: a text, an error, or calls with id, tool and arguments."""
@@ -98,28 +92,6 @@ def refund(call_id: str, order: str = "o1") -> tuple[str, str, dict[str, Any]]:
 def agent(model: Scripted, *tools: Any, **options: Any) -> AssistantAgent:
     """An agent that goes on after its tools have answered."""
     return AssistantAgent("refunder", model, tools=list(tools), **{"max_tool_iterations": 5, **options})
-
-
-def pays(world: World, once: bool = False) -> Callable[..., Any]:
-    """A tool that pays; the first time only, its answer is lost, or never."""
-
-    async def refund(order: str) -> str:
-        if once and not world.effects:
-            return world.commit_then_fail(order)
-        return world.commit(order)
-
-    return refund
-
-
-def pays_in_thread(world: World, once: bool = False) -> Callable[..., Any]:
-    """As `pays`, not asynchronous."""
-
-    def refund(order: str) -> str:
-        if once and not world.effects:
-            return world.commit_then_fail(order)
-        return world.commit(order)
-
-    return refund
 
 
 def asked_again() -> Scripted:
@@ -302,57 +274,41 @@ def _by_hand(world: World) -> None:
 
 
 def _other_process(world: World) -> None:
-    guard = active()
-    with tempfile.TemporaryDirectory() as folder:
-        mode = guard.mode if guard else "off"
-        subprocess.run(
-            [sys.executable, "-m", "benchmarks.incidents.autogen", "die", folder, mode],
-            env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-            stdout=subprocess.DEVNULL,
-            timeout=120,
-        )
-        _elsewhere("go on", folder, mode)
-        if guard is not None:
-            install(guard)
-        for line in Path(folder, "effects").read_text().split():
-            world.commit(line)
+    in_two_processes(world, "benchmarks.incidents.autogen", "killed")
 
 
-def _elsewhere(step: str, folder: str, mode: str) -> None:
-    """One process of two: the first pays and dies of it, the second is run for the same conversation."""
-    if mode != "off":
-        install(Guard(f"sqlite:///{folder}/ledger.db", mode=mode))
+def _killed(step: str, folder: Path) -> None:
+    """The first process pays and dies of it, the second is run for the same conversation."""
 
     async def refund(order: str) -> str:
-        with Path(folder, "effects").open("a") as effects:
-            effects.write(order + "\n")
-        if step == "die":
-            os._exit(1)
+        land(folder, order)
+        if step == "first":
+            die()
         return "paid"
 
     run(World(), agent(Scripted([globals()["refund"](step)], "done"), refund))
 
 
 INCIDENTS: tuple[Incident, ...] = (
-    Incident("commits, then 502; asked again under a new id", _async_tool, 2, 1),
-    Incident("the same, sync", _sync_tool, 2, 1),
-    Incident("the same, streamed", _streamed, 2, 1),
-    Incident("commits, then 502; asked again under the same id", _same_id, 2, 1),
-    Incident("times out after the commit, and is run again", _timed_out, 2, 1),
-    Incident("cancelled after the commit, and run again", _cancelled, 2, 1),
-    Incident("given up in a thread, run again meanwhile", late, 2, 1),
-    Incident("given up in a thread, run again meanwhile and later", _late_and_later, 3, 1),
-    Incident("three parallel calls", _parallel, 3, 3),
-    Incident("three parallel calls, sync", _parallel_sync, 3, 3),
-    Incident("two identical calls on purpose", _twins, 2, 2),
-    Incident("two identical calls on purpose, sync", _twins_sync, 2, 2),
-    Incident("the same again in a later turn, after success", _later_turn, 2, 2),
-    Incident("the run dies with both calls paid, and is run again", _run_dies, 4, 2),
-    Incident("an agent as tool is asked again, in other words", _agent_as_tool, 2, 1),
-    Incident("paid by a process that dies, run again by another", _other_process, 2, 1),
-    Incident("a tool that the application runs twice at a time", _by_hand, 2, 2),
-    Incident("arguments that do not fit", _bad_arguments, 0, 0),
+    Incident(Story.NEW_ID, "async tool", _async_tool, 2, 1),
+    Incident(Story.NEW_ID, "sync tool", _sync_tool, 2, 1),
+    Incident(Story.STREAMED, "", _streamed, 2, 1),
+    Incident(Story.SAME_ID, "", _same_id, 2, 1),
+    Incident(Story.TIMED_OUT, "", _timed_out, 2, 1),
+    Incident(Story.CANCELLED, "", _cancelled, 2, 1),
+    Incident(Story.LATE, "", late, 2, 1),
+    Incident(Story.LATE, "and once more", _late_and_later, 3, 1),
+    Incident(Story.PARALLEL, "async tool", _parallel, 3, 3),
+    Incident(Story.PARALLEL, "sync tool", _parallel_sync, 3, 3),
+    Incident(Story.TWINS, "async tool", _twins, 2, 2),
+    Incident(Story.TWINS, "sync tool", _twins_sync, 2, 2),
+    Incident(Story.LATER_TURN, "", _later_turn, 2, 2),
+    Incident(Story.DIES, "", _run_dies, 4, 2),
+    Incident(Story.DELEGATED, "", _agent_as_tool, 2, 1),
+    Incident(Story.OTHER_PROCESS, "", _other_process, 2, 1, elsewhere=True),
+    Incident(Story.TWINS, "run by the application", _by_hand, 2, 2),
+    Incident(Story.BAD_ARGUMENTS, "", _bad_arguments, 0, 0),
 )
 
 if __name__ == "__main__":
-    _elsewhere(*sys.argv[1:])
+    main({"killed": _killed})

@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,8 +18,8 @@ os.environ.setdefault("CREWAI_TRACING_ENABLED", "false")
 from crewai import Agent, BaseLLM, Crew, Task
 from crewai.tools import BaseTool, tool
 
-from benchmarks.incidents.kit import Incident, World, count
-from genai_processor.guard.hooks import active
+from benchmarks.incidents.kit import Incident, Story, World
+from benchmarks.incidents.other_process import die, in_two_processes, land, main
 
 Turn = str | list[tuple[str, str, dict[str, Any]]] | Exception
 """What a scripted model does: write a text, call tools (id, name, arguments), or fail."""
@@ -309,37 +306,19 @@ def bad_arguments(world: World, native: bool = True) -> None:
 
 
 def run_by_another_process(world: World) -> None:
-    """A process dies in the middle of a call, and another one runs the crew again."""
-    guard = active()
-    with tempfile.TemporaryDirectory() as directory:
-        for part in ("first", "second"):
-            subprocess.run(
-                [sys.executable, "-m", "benchmarks.incidents.crewai", directory, part],
-                env={**os.environ, "GUARD_MODE": "off" if guard is None else guard.mode.value},
-                timeout=120,
-                check=False,
-                stdin=subprocess.DEVNULL,
-            )
-        for effect in (Path(directory) / "effects").read_text().split():
-            world.commit(effect)
+    """A process dies in the middle of a call, and another one runs the agent again."""
+    in_two_processes(world, "benchmarks.incidents.crewai", "killed")
 
 
-def _main(directory: Path, part: str) -> None:
-    from genai_processor.guard.guard import Guard
-    from genai_processor.guard.hooks import install
-
-    mode = os.environ["GUARD_MODE"]
-    if mode != "off":
-        install(Guard(f"sqlite:///{directory / 'ledger.db'}", mode=mode, scope="o7"))
-
+def _killed(step: str, folder: Path) -> None:
     def body(order: str) -> str:
-        with (directory / "effects").open("a") as file:
-            file.write(order + "\n")
-        if part == "first":
-            os._exit(1)
+        land(folder, order)
+        if step == "first":
+            die()
         return "done"
 
-    run(agent([[(f"call_{part}", "refund", ORDER)], "done"], _tool(body, "class")))
+    with World().scope("o7"):
+        run(agent([[(f"call_{step}", "refund", ORDER)], "done"], _tool(body, "class")))
 
 
 def _in(tell: Callable[..., None], **kwargs: Any) -> Callable[[World], None]:
@@ -347,34 +326,30 @@ def _in(tell: Callable[..., None], **kwargs: Any) -> Callable[[World], None]:
 
 
 INCIDENTS: tuple[Incident, ...] = (
-    Incident("commit then 502, new id (BaseTool)", new_id, 2, 1),
-    Incident("commit then 502, new id (@tool)", _in(new_id, kind="function"), 2, 1),
-    Incident("commit then 502, new id (async @tool)", _in(new_id, kind="coroutine"), 2, 1),
-    Incident("commit then 502, new id, akickoff", in_async, 2, 1),
-    Incident("streamed run", streamed, 2, 1),
-    Incident("commit then 502, new id, an agent without a crew", alone, 2, 1),
-    Incident("same id again", same_id, 2, 1),
-    Incident("handled error, ReAct", written, 6, 1),
-    Incident("handled error, ReAct (@tool)", _in(written, kind="function"), 6, 1),
-    Incident("the application calls the tool again", called_directly, 2, 1),
-    Incident("cancelled after the commit, run again", cancelled, 2, 1),
-    Incident("timed out after the commit, run again", timed_out, 2, 1),
-    Incident("late sync tool in a thread", late_in_thread, 2, 1),
-    Incident("three parallel calls", parallel, 3, 3),
-    Incident("two intended identical calls in one turn", twins, 2, 2),
-    Incident("the same action in a later turn after success", later_turn, 2, 2),
-    Incident("the same action in a later text after success, ReAct", later_text, 3, 3),
-    Incident("a run dies with one of two calls paid, and CrewAI runs it again", dies, 4, 2),
-    Incident("work delegated again in other words", delegated_again, 2, 1),
-    Incident("run again by another process", run_by_another_process, 2, 1),
-    Incident("arguments that do not fit", bad_arguments, 0, 0),
-    Incident("arguments that do not fit, ReAct", _in(bad_arguments, native=False), 0, 0),
+    Incident(Story.NEW_ID, "BaseTool", new_id, 2, 1),
+    Incident(Story.NEW_ID, "@tool", _in(new_id, kind="function"), 2, 1),
+    Incident(Story.NEW_ID, "async @tool", _in(new_id, kind="coroutine"), 2, 1),
+    Incident(Story.NEW_ID, "akickoff", in_async, 2, 1),
+    Incident(Story.STREAMED, "", streamed, 2, 1),
+    Incident(Story.NEW_ID, "without a crew", alone, 2, 1),
+    Incident(Story.SAME_ID, "", same_id, 2, 1),
+    Incident(Story.HANDLED, "ReAct, BaseTool", written, 6, 1),
+    Incident(Story.HANDLED, "ReAct, @tool", _in(written, kind="function"), 6, 1),
+    Incident(Story.RUN_AGAIN, "the tool directly", called_directly, 2, 1),
+    Incident(Story.CANCELLED, "", cancelled, 2, 1),
+    Incident(Story.TIMED_OUT, "", timed_out, 2, 1),
+    Incident(Story.LATE, "", late_in_thread, 2, 1),
+    Incident(Story.PARALLEL, "", parallel, 3, 3),
+    Incident(Story.TWINS, "", twins, 2, 2),
+    Incident(Story.LATER_TURN, "", later_turn, 2, 2),
+    Incident(Story.LATER_TURN, "ReAct", later_text, 3, 3),
+    Incident(Story.DIES, "by CrewAI itself", dies, 4, 2),
+    Incident(Story.DELEGATED, "", delegated_again, 2, 1),
+    Incident(Story.OTHER_PROCESS, "", run_by_another_process, 2, 1, elsewhere=True),
+    Incident(Story.BAD_ARGUMENTS, "", bad_arguments, 0, 0),
+    Incident(Story.BAD_ARGUMENTS, "ReAct", _in(bad_arguments, native=False), 0, 0),
 )
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        _main(Path(sys.argv[1]), sys.argv[2])
-    else:
-        for incident in INCIDENTS:
-            print(incident.name, count(incident))
+    main({"killed": _killed})

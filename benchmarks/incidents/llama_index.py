@@ -5,10 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -24,8 +20,8 @@ from llama_index.core.tools import FunctionTool, ToolSelection
 from llama_index.core.utils import get_tokenizer
 from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent, JsonPickleSerializer
 
-from benchmarks.incidents.kit import Incident, World, count
-from genai_processor.guard.hooks import active
+from benchmarks.incidents.kit import Incident, Story, World
+from benchmarks.incidents.other_process import die, in_two_processes, land, main
 
 Turn = str | list[tuple[str, str, dict[str, Any]]] | Exception
 """What a scripted model does: answer, call tools (id, name, arguments), or fail."""
@@ -345,34 +341,27 @@ def bad_arguments(world: World) -> None:
 
 def resumed(world: World) -> None:
     """A process dies in the middle of a call, and another one goes on from the context that it had persisted."""
-    guard = active()
-    with tempfile.TemporaryDirectory() as directory:
-        for part in ("first", "second"):
-            subprocess.run(
-                [sys.executable, "-m", "benchmarks.incidents.llama_index", directory, part],
-                env={**os.environ, "GUARD_MODE": "off" if guard is None else guard.mode.value},
-                timeout=120,
-                check=False,
-                stdin=subprocess.DEVNULL,
-            )
-        for effect in (Path(directory) / "effects").read_text().split():
-            world.commit(effect)
+    in_two_processes(world, "benchmarks.incidents.llama_index", "resumed")
 
 
-async def _resumable(directory: Path, part: str) -> None:
-    saved = directory / "context.json"
+def _resume(step: str, folder: Path) -> None:
+    with World().scope("o7"):
+        asyncio.run(_resumable(step, folder))
+
+
+async def _resumable(step: str, folder: Path) -> None:
+    saved = folder / "context.json"
     committed = asyncio.Event()
 
     async def refund(order: str) -> str:
         """Refund an order."""
-        with (directory / "effects").open("a") as file:
-            file.write(order + "\n")
+        land(folder, order)
         committed.set()
-        if part == "first":
+        if step == "first":
             await asyncio.Event().wait()
         return "done"
 
-    first = part == "first"
+    first = step == "first"
     made = agent([[("call_8sd7a", "refund", ORDER)], "done"] if first else ["done"], refund)
     if first:
         handler = made.run(user_msg="Refund order o7")
@@ -383,7 +372,7 @@ async def _resumable(directory: Path, part: str) -> None:
                 break
             await asyncio.sleep(0)  # the step that asked for the call has not quite ended
         saved.write_text(json.dumps(context))
-        os._exit(1)
+        die()
     get_tokenizer()  # finds the one that ships with LlamaIndex, of which the context holds a reference
     saved_context = json.loads(saved.read_text())
     await made.run(ctx=Context.from_dict(made, saved_context, serializer=JsonPickleSerializer()))
@@ -395,48 +384,34 @@ def _is_in_progress(step: str, context: dict[str, Any]) -> bool:
     return bool(context["in_progress"].get(step))  # workflows 1
 
 
-def _main(directory: Path, part: str) -> None:
-    from genai_processor.guard.guard import Guard
-    from genai_processor.guard.hooks import install
-
-    mode = os.environ["GUARD_MODE"]
-    if mode != "off":
-        install(Guard(f"sqlite:///{directory / 'ledger.db'}", mode=mode, scope="o7"))
-    asyncio.run(_resumable(directory, part))
-
-
 def _in(tell: Callable[..., None], **kwargs: Any) -> Callable[[World], None]:
     return lambda world: tell(world, **kwargs)
 
 
 INCIDENTS: tuple[Incident, ...] = (
-    Incident("commit then 502, new id (async tool)", new_id, 2, 1),
-    Incident("commit then 502, new id (sync tool)", _in(new_id, sync=True), 2, 1),
-    Incident("commit then 502, new id, AgentWorkflow", workflow, 2, 1),
-    Incident("same id again", same_id, 2, 1),
-    Incident("handled error, ReActAgent", handled_by_react, 2, 1),
-    Incident("the application runs it again with the same memory", app_runs_again, 2, 1),
-    Incident("cancelled after the commit, run again", cancelled, 2, 1),
-    Incident("timed out after the commit, run again", timed_out, 2, 1),
-    Incident("late sync tool in a thread", late_in_thread, 2, 1),
-    Incident("streamed run", streamed, 2, 1),
-    Incident("three parallel calls (async tool)", parallel, 3, 3),
-    Incident("three parallel calls (sync tool)", _in(parallel, sync=True), 3, 3),
-    Incident("two intended identical calls in one turn (async tool)", twins, 2, 2),
-    Incident("two intended identical calls in one turn (sync tool)", _in(twins, sync=True), 2, 2),
-    Incident("the same action in a later turn after success", later_turn, 2, 2),
-    Incident("a run dies with one of two calls paid, run again", dies, 4, 2),
-    Incident("sub-agent asked again in other words", delegated_again, 2, 1),
-    Incident("handed over to another agent, which asks again", handed_over, 2, 1),
-    Incident("waits for approval, then goes on", approved, 1, 1),
-    Incident("resumed in another process", resumed, 2, 1),
-    Incident("arguments that do not fit", bad_arguments, 0, 0),
+    Incident(Story.NEW_ID, "async tool", new_id, 2, 1),
+    Incident(Story.NEW_ID, "sync tool", _in(new_id, sync=True), 2, 1),
+    Incident(Story.NEW_ID, "AgentWorkflow", workflow, 2, 1),
+    Incident(Story.SAME_ID, "", same_id, 2, 1),
+    Incident(Story.HANDLED, "ReActAgent", handled_by_react, 2, 1),
+    Incident(Story.RUN_AGAIN, "", app_runs_again, 2, 1),
+    Incident(Story.CANCELLED, "", cancelled, 2, 1),
+    Incident(Story.TIMED_OUT, "", timed_out, 2, 1),
+    Incident(Story.LATE, "", late_in_thread, 2, 1),
+    Incident(Story.STREAMED, "", streamed, 2, 1),
+    Incident(Story.PARALLEL, "async tool", parallel, 3, 3),
+    Incident(Story.PARALLEL, "sync tool", _in(parallel, sync=True), 3, 3),
+    Incident(Story.TWINS, "async tool", twins, 2, 2),
+    Incident(Story.TWINS, "sync tool", _in(twins, sync=True), 2, 2),
+    Incident(Story.LATER_TURN, "", later_turn, 2, 2),
+    Incident(Story.DIES, "", dies, 4, 2),
+    Incident(Story.DELEGATED, "", delegated_again, 2, 1),
+    Incident(Story.DELEGATED, "handed over", handed_over, 2, 1),
+    Incident(Story.APPROVED, "", approved, 1, 1),
+    Incident(Story.OTHER_PROCESS, "", resumed, 2, 1, elsewhere=True),
+    Incident(Story.BAD_ARGUMENTS, "", bad_arguments, 0, 0),
 )
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        _main(Path(sys.argv[1]), sys.argv[2])
-    else:
-        for incident in INCIDENTS:
-            print(incident.name, count(incident))
+    main({"resumed": _resume})

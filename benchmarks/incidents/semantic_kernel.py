@@ -6,10 +6,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
@@ -31,13 +27,11 @@ from semantic_kernel.contents import (
 from semantic_kernel.filters import FilterTypes
 from semantic_kernel.functions import kernel_function
 
-from benchmarks.incidents.kit import Incident, World
-from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks import active, install
+from benchmarks.incidents.kit import Incident, Story, World, pays, pays_in_thread
+from benchmarks.incidents.other_process import die, in_two_processes, land, main
 
 logging.getLogger("semantic_kernel").setLevel(logging.CRITICAL)
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 Step = str | Exception | list[tuple[str, str, dict[str, Any]]]
 """What a model answers: a text, an error, or calls with id, tool and arguments."""
@@ -106,28 +100,6 @@ def kernel(tool: Callable[..., Any]) -> Kernel:
     return made
 
 
-def pays(world: World, once: bool = False) -> Callable[..., Any]:
-    """A tool that pays; the first time only, its answer is lost, or never."""
-
-    async def refund(order: str) -> str:
-        if once and not world.effects:
-            return world.commit_then_fail(order)
-        return world.commit(order)
-
-    return refund
-
-
-def pays_at_once(world: World, once: bool = False) -> Callable[..., Any]:
-    """As `pays`, not asynchronous: it holds up the event loop."""
-
-    def refund(order: str) -> str:
-        if once and not world.effects:
-            return world.commit_then_fail(order)
-        return world.commit(order)
-
-    return refund
-
-
 def asked_again() -> Scripted:
     """A model that asks again when it hears of a failure."""
     return Scripted([refund("c1")], [refund("c2")], "done")
@@ -152,7 +124,7 @@ def _async_tool(world: World) -> None:
 
 
 def _sync_tool(world: World) -> None:
-    run(world, agent(asked_again(), pays_at_once(world, once=True)))
+    run(world, agent(asked_again(), pays_in_thread(world, once=True)))
 
 
 def _generator(world: World) -> None:
@@ -252,7 +224,7 @@ def _parallel(world: World) -> None:
 
 def _parallel_sync(world: World) -> None:
     model = Scripted([refund("c1", "o1"), refund("c2", "o2"), refund("c3", "o3")], "done")
-    run(world, agent(model, pays_at_once(world)))
+    run(world, agent(model, pays_in_thread(world)))
 
 
 def _twins(world: World) -> None:
@@ -260,7 +232,7 @@ def _twins(world: World) -> None:
 
 
 def _twins_own_ids(world: World) -> None:
-    run(world, agent(Scripted([refund("call_Vq3ZkPw8sT"), refund("call_Mx71LdYb0R")], "done"), pays_at_once(world)))
+    run(world, agent(Scripted([refund("call_Vq3ZkPw8sT"), refund("call_Mx71LdYb0R")], "done"), pays_in_thread(world)))
 
 
 def _later_turn(world: World) -> None:
@@ -326,64 +298,52 @@ def _without_auto(world: World) -> None:
 
 
 def _other_process(world: World) -> None:
-    guard = active()
-    history = ChatHistory()
-    history.add_message(ChatMessageContent(role=AuthorRole.ASSISTANT, items=[function_call(*refund("call_Vq3ZkPw8sT"))]))
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "history.json").write_text(history.serialize())
-        mode = guard.mode if guard else "off"
-        subprocess.run(
-            [sys.executable, "-m", "benchmarks.incidents.semantic_kernel", "die", folder, mode],
-            env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-            stdout=subprocess.DEVNULL,
-            timeout=120,
-        )
-        _elsewhere("go on", folder, mode)
-        if guard is not None:
-            install(guard)
-        for line in Path(folder, "effects").read_text().split():
-            world.commit(line)
+    in_two_processes(world, "benchmarks.incidents.semantic_kernel", "killed")
 
 
-def _elsewhere(step: str, folder: str, mode: str) -> None:
-    """One process of two that go on with a stored chat history: the first pays and dies of it."""
-    if mode != "off":
-        install(Guard(f"sqlite:///{folder}/ledger.db", mode=mode))
+def _killed(step: str, folder: Path) -> None:
+    """Both go on with a stored chat history: the first process pays and dies of it."""
+    stored = folder / "history.json"
+    if step == "first":
+        proposed = ChatHistory()
+        calls = [function_call(*refund("call_Vq3ZkPw8sT"))]
+        proposed.add_message(ChatMessageContent(role=AuthorRole.ASSISTANT, items=calls))
+        stored.write_text(proposed.serialize())
 
-    async def refund(order: str) -> str:
-        with Path(folder, "effects").open("a") as effects:
-            effects.write(order + "\n")
-        if step == "die":
-            os._exit(1)
+    async def pay(order: str) -> str:
+        land(folder, order)
+        if step == "first":
+            die()
         return "paid"
 
-    history = ChatHistory.restore_chat_history(Path(folder, "history.json").read_text())
+    pay.__name__ = "refund"
+    history = ChatHistory.restore_chat_history(stored.read_text())
     with World().scope("conversation-1"):
-        asyncio.run(kernel(refund).invoke_function_call(history.messages[0].items[0], history))
+        asyncio.run(kernel(pay).invoke_function_call(history.messages[0].items[0], history))
 
 
 INCIDENTS: tuple[Incident, ...] = (
-    Incident("commits, then 502; asked again under a new id", _async_tool, 2, 1),
-    Incident("the same, sync", _sync_tool, 2, 1),
-    Incident("the same, an async generator as tool", _generator, 2, 1),
-    Incident("the same, streamed", _streamed, 2, 1),
-    Incident("commits, then 502; asked again under the same id", _same_id, 2, 1),
-    Incident("the same, run by the application", _without_auto, 2, 1),
-    Incident("a filter tries again", _filter, 2, 1),
-    Incident("times out after the commit, and is run again", _timed_out, 2, 1),
-    Incident("given up in a thread, run again meanwhile", late, 2, 1),
-    Incident("given up in a thread, run again meanwhile and later", _late_and_later, 3, 1),
-    Incident("three parallel calls", _parallel, 3, 3),
-    Incident("three parallel calls, sync", _parallel_sync, 3, 3),
-    Incident("two identical calls on purpose", _twins, 2, 2),
-    Incident("two identical calls on purpose, with ids of their own, sync", _twins_own_ids, 2, 2),
-    Incident("the same again in a later turn, after success", _later_turn, 2, 2),
-    Incident("the run dies with both calls paid, and is run again", _run_dies, 4, 2),
-    Incident("an agent as tool is asked again, in other words", _agent_as_tool, 2, 1),
-    Incident("agreed to by a person", _approval, 1, 1),
-    Incident("paid by a process that dies, gone on with by another", _other_process, 2, 1),
-    Incident("arguments that do not fit", _bad_arguments, 0, 0),
+    Incident(Story.NEW_ID, "async function", _async_tool, 2, 1),
+    Incident(Story.NEW_ID, "sync function", _sync_tool, 2, 1),
+    Incident(Story.NEW_ID, "async generator", _generator, 2, 1),
+    Incident(Story.STREAMED, "", _streamed, 2, 1),
+    Incident(Story.SAME_ID, "", _same_id, 2, 1),
+    Incident(Story.RUN_AGAIN, "without auto-invocation", _without_auto, 2, 1),
+    Incident(Story.TRIED_AGAIN, "by a filter", _filter, 2, 1),
+    Incident(Story.TIMED_OUT, "", _timed_out, 2, 1),
+    Incident(Story.LATE, "", late, 2, 1),
+    Incident(Story.LATE, "and once more", _late_and_later, 3, 1),
+    Incident(Story.PARALLEL, "async function", _parallel, 3, 3),
+    Incident(Story.PARALLEL, "sync function", _parallel_sync, 3, 3),
+    Incident(Story.TWINS, "", _twins, 2, 2),
+    Incident(Story.TWINS, "with ids of their own, sync function", _twins_own_ids, 2, 2),
+    Incident(Story.LATER_TURN, "", _later_turn, 2, 2),
+    Incident(Story.DIES, "", _run_dies, 4, 2),
+    Incident(Story.DELEGATED, "", _agent_as_tool, 2, 1),
+    Incident(Story.APPROVED, "", _approval, 1, 1),
+    Incident(Story.OTHER_PROCESS, "", _other_process, 2, 1, elsewhere=True),
+    Incident(Story.BAD_ARGUMENTS, "", _bad_arguments, 0, 0),
 )
 
 if __name__ == "__main__":
-    _elsewhere(*sys.argv[1:])
+    main({"killed": _killed})

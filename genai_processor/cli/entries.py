@@ -42,10 +42,17 @@ def shown(entry: Entry, *, digests: bool = False) -> dict[str, Any]:
     return found
 
 
-def print_page(out: Console, page: Page) -> None:
-    """Print a page of the queue as a table: an entry a line, or on a narrow terminal two."""
+def print_page(out: Console, page: Page, waiting: int) -> None:
+    """Print a page of the queue as a table: an entry a line, or on a narrow terminal two.
+
+    Args:
+        out: Where to.
+        page: The page.
+        waiting: How many entries wait in all, whatever was asked for.
+    """
     if not page.entries:
-        out.print("nothing waits for anybody", highlight=False)
+        others = f" that fits; {waiting} in all wait for somebody" if waiting else ""
+        out.print(f"nothing waits for anybody{others}", highlight=False)
         return
     headings = {name: name for name in (*_WHOLE, *_CUT)}
     rows = [headings, *map(_cells, page.entries)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from itertools import islice
 from string import hexdigits
@@ -25,6 +25,7 @@ from genai_processor.cli.output import dumped_line
 from genai_processor.cli.settling import ENFORCED, Answers, meaning
 from genai_processor.errors import LedgerError, LedgerUnavailableError, LedgerURLError
 from genai_processor.ledger import Entry, Ledger, Page, Query, Resolution, State, open_ledger
+from genai_processor.ledger.entries import PENDING
 from genai_processor.ledger.paging import next_page
 from genai_processor.settings import Settings
 
@@ -95,12 +96,14 @@ def queue(
     """
     query, wanted = _query(tool, scope, state, older_than), _trace(trace)
     with answering(), opened_ledger(ledger) as opened:
+        _sweep(opened)
         page = _page(opened, query, wanted, limit, cursor)
         if format is Shown.json:
             rows = [shown(entry, digests=digests) for entry in page.entries]
             sys.stdout.buffer.write(dumped_line({"entries": rows, "cursor": page.cursor}))
             return
-        print_page(console(), page)
+        counts = {} if page.entries else opened.counts()
+        print_page(console(), page, sum(counts.get(state, 0) for state in PENDING))
 
 
 def export(
@@ -118,6 +121,7 @@ def export(
     """
     query, wanted = _query(tool, scope, state, older_than), _trace(trace)
     with answering(), opened_ledger(ledger) as opened:
+        _sweep(opened)
         for entry in _everything(opened, query, wanted):
             sys.stdout.buffer.write(dumped_line(shown(entry, digests=digests)))
         sys.stdout.buffer.flush()
@@ -134,6 +138,7 @@ def show(
     Exit status: 0, 1 if there is no such entry, otherwise as of `queue`.
     """
     with answering(), opened_ledger(ledger) as opened:
+        _sweep(opened)
         entry = _entry(opened, entry_id)
         if format is Shown.json:
             sys.stdout.buffer.write(dumped_line(shown(entry, digests=digests)))
@@ -240,6 +245,12 @@ def opened_ledger(url: str | None) -> Iterator[Ledger]:
     except LedgerError as error:
         warn(printable(str(error)))
         raise typer.Exit(_UNAVAILABLE if isinstance(error, LedgerUnavailableError) else _REFUSED) from error
+
+
+def _sweep(ledger: Ledger) -> None:
+    """Quarantine calls whose process is gone, so that they are among those that wait; who may only read sees them later."""
+    with suppress(LedgerError):
+        ledger.expire()
 
 
 def _existing(url: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
 from genai_processor.forks import call_in_child
-from genai_processor.guard.bindings import Bound, current, enter, leave
+from genai_processor.guard.bindings import Bound, inside
 from genai_processor.ledger.entries import Entry
 from genai_processor.ledger.requests import Outcome
 
@@ -73,18 +73,12 @@ class Attempt:
     @contextmanager
     def inside(self) -> Iterator[None]:
         """What is inside is this call's: its spans, the calls that it makes, its idempotency key."""
-        outer, token = current(), None
-        try:
-            token = enter(self.bound)
-            yield
-        except BaseException:
-            self._runs_no_more()  # even if an interrupt has kept its end from being told
-            raise
-        finally:
-            if token is None:
-                enter(outer)
-            else:
-                leave(token)
+        with inside(self.bound):
+            try:
+                yield
+            except BaseException:
+                self._runs_no_more()  # even if an interrupt has kept its end from being told
+                raise
 
     def start(self) -> None:
         """Say that the body begins, at the last point before it does."""

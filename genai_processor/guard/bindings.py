@@ -8,11 +8,13 @@ was current already when the call was claimed is bound then.
 
 from __future__ import annotations
 
-from contextvars import ContextVar, Token
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from enum import StrEnum
 from typing import Any, Final
 
 from genai_processor.forks import call_in_child
+from genai_processor.guard.variables import holding
 
 
 class GuardOutcome(StrEnum):
@@ -151,17 +153,14 @@ def current() -> Bound | None:
     return _current.get()
 
 
-def enter(bound: Bound | None) -> Token[Bound | None]:
-    """Make a call the current one of this context; give what this returns to `leave`."""
-    return _current.set(bound)
+def inside(bound: Bound) -> AbstractContextManager[None]:
+    """Make a call the current one of what is inside."""
+    return holding(_current, bound)
 
 
-def leave(token: Token[Bound | None]) -> None:
-    """Undo `enter`. In another context, into which a generator may have been moved, there is nothing to undo."""
-    try:
-        _current.reset(token)
-    except ValueError:
-        _current.set(None)
+def enter(bound: Bound | None) -> None:
+    """Make a call the current one of this context for good: of one that is a copy for a body."""
+    _current.set(bound)
 
 
 def bind(bound: Bound, span: Any) -> None:

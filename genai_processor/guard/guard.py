@@ -13,6 +13,7 @@ The hooks of `genai_processor.guard.hooks` call it for the tools of agent framew
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -34,6 +35,7 @@ from genai_processor.ledger.protocol import Ledger
 from genai_processor.ledger.requests import RefusalReason
 from genai_processor.retry.policy import Policy
 from genai_processor.retry.verdict import Effect
+from genai_processor.settings import PREFIX, Settings
 
 _log = logging.getLogger(__name__)
 
@@ -55,22 +57,23 @@ class Guard:
         self,
         ledger: Ledger | str | None = None,
         *,
-        mode: GuardMode | str = GuardMode.ENFORCE,
-        on_refusal: RefusalMode | str = RefusalMode.TELL,
+        mode: GuardMode | str | None = None,
+        on_refusal: RefusalMode | str | None = None,
         policy: Policy | None = None,
         scope: str | None = None,
         keys: Mapping[str, Key] | None = None,
         not_started_on: Mapping[str, tuple[type[BaseException], ...]] | None = None,
         results: ResultStore | None = None,
-        lease_seconds: float = 60,
-        trusted_mcp_servers: tuple[str, ...] = (),
+        lease_seconds: float | None = None,
+        trusted_mcp_servers: tuple[str, ...] | None = None,
         notes: Notes | None = None,
     ) -> None:
-        """Make a guard. Opens nothing and starts nothing.
+        """Make a guard. Opens nothing and starts nothing. What is not given is what the environment says.
 
         Args:
-            ledger: Where to claim, or the URL of that; by default the memory of this process.
-            mode: `off`, `observe` (nothing is refused, what would have been is said), or `enforce`.
+            ledger: Where to claim, or the URL of that.
+            mode: `off`, `observe` (nothing is refused, what would have been is said), or `enforce`: also if neither this
+                nor GENAI_PROCESSOR_GUARD says anything.
             on_refusal: In frameworks, `tell` gives the model an error result with our text, so that other calls of the
                 turn finish; `raise` raises `ToolSpanCommitmentError`, or what lets a framework stop. Decorated functions
                 and `call` always raise.
@@ -90,16 +93,18 @@ class Guard:
             LedgerURLError: The ledger is given as a URL that names none.
             ValueError: A mode is none, or the lease is not longer than nothing.
         """
-        self.mode = GuardMode(mode)
-        self.on_refusal = RefusalMode(on_refusal)
+        settings = Settings.from_environ()
+        said = PREFIX + "GUARD" in os.environ
+        self.mode = GuardMode(mode if mode is not None else settings.guard if said else GuardMode.ENFORCE)
+        self.on_refusal = RefusalMode(settings.guard_refusal if on_refusal is None else on_refusal)
+        lease_seconds = settings.lease if lease_seconds is None else lease_seconds
         if not lease_seconds > 0:
             raise ValueError(f"lease_seconds must be above 0, but is {lease_seconds!r}")
-        self.ledger: Ledger = (
-            MemoryLedger() if ledger is None else open_ledger(ledger) if isinstance(ledger, str) else ledger
-        )
-        self.policy = Policy() if policy is None else policy
+        ledger = settings.ledger if ledger is None else ledger
+        self.ledger: Ledger = open_ledger(ledger) if isinstance(ledger, str) else ledger
+        self.policy = settings.policy() if policy is None else policy
         self.results = Results(results)
-        self.trusted_mcp_servers = trusted_mcp_servers
+        self.trusted_mcp_servers = settings.trusted_mcp_servers if trusted_mcp_servers is None else trusted_mcp_servers
         shared = not isinstance(self.ledger, MemoryLedger)  # what is in memory dies with its claims
         self.threads = Threads() if shared else None
         self._desk = Desk(
@@ -107,7 +112,7 @@ class Guard:
             self.mode,
             self.policy,
             self.results,
-            scope=scope,
+            scope=settings.scope if scope is None else scope,
             keys=dict(keys or {}),
             not_started_on=dict(not_started_on or {}),
             leases=Leases(self.ledger, int(lease_seconds * 1e9)) if shared else None,
@@ -196,8 +201,10 @@ class Guard:
         Args:
             scope: Where call ids and arguments are unique, such as a conversation or an order. Calls inside inherit it.
         """
-        outer = runs.current_run()
-        with self.running(runs.Run(scope if scope is not None or outer is None else outer.scope)):
+        run = runs.Run.within()
+        if scope is not None:
+            run.scope = scope
+        with self.running(run):
             yield
 
     def report_to(self, notes: Notes) -> None:
@@ -209,21 +216,37 @@ class Guard:
     @contextmanager
     def running(self, run: runs.Run, paused: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
         """As `run`, for a run that is made already; types of `paused` end it without killing it. Blocks for the ledger."""
-        token = runs.enter_run(run)
         try:
-            yield
+            with runs.in_run(run):
+                yield
         except BaseException as error:
-            runs.leave_run(token)
             if not isinstance(error, paused):
                 self.died(run)
             raise
-        else:
-            runs.leave_run(token)
+        self.delivered(run.delivered())
+
+    def ended(self, run: runs.Run, error: BaseException | None = None, paused: tuple[type[BaseException], ...] = ()) -> None:
+        """Note how a run has ended that tells of itself step by step. Whoever stops listening does not kill it.
+
+        Args:
+            run: The run.
+            error: What it ended with; None if it ended well.
+            paused: Exceptions that end it without killing it.
+        """
+        if error is None:
             self.delivered(run.delivered())
+        elif isinstance(error, GeneratorExit):
+            run.given_up()
+        elif not isinstance(error, paused):
+            self.died(run)
 
     def died(self, run: runs.Run) -> None:
         """Note that a run has ended before a model saw its latest results."""
         self._desk.undelivered(run.died())
+
+    def lost(self, run: runs.Run) -> None:
+        """Note that a run goes on, but without the results of its current turn."""
+        self._desk.undelivered(run.lost())
 
     def delivered(self, entries: tuple[Entry, ...]) -> None:
         """Note that results which were handed back have been delivered."""

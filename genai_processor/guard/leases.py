@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
 from typing import Final
 
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, attach, set_value
@@ -71,6 +72,8 @@ class Leases:
                     return
             for entry in held:
                 self._renew(entry)
+            with suppress(Exception):  # those whose process is gone, so that they wait for somebody
+                self._ledger.expire()
 
     def _renew(self, entry: Entry) -> None:
         try:

@@ -66,6 +66,7 @@ _WHY: Final = {
     RefusalReason.ACTION_IN_FLIGHT: "the same action is still running",
     RefusalReason.ACTION_QUARANTINED: "an earlier attempt at the same action may have committed",
     RefusalReason.ACTION_UNDELIVERED: "the same action was done before, in a run that ended before its result was used",
+    RefusalReason.ACTION_COMMITTED: "the same action was done before, as somebody has found out who settled it",
     RefusalReason.TURN_EXCEEDED: "the action has been run as often as it was asked for",
     RefusalReason.NESTED_UNCERTAIN: "an earlier attempt within this call may have committed",
     RefusalReason.LEDGER_UNKNOWN: "it is not known any more whether it was done before",

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from genai_processor.ledger.entries import IDEMPOTENT, PENDING, READ_ONLY, Entry, State
+from genai_processor.ledger.entries import IDEMPOTENT, PENDING, READ_ONLY, Entry, Resolution, State
 from genai_processor.ledger.requests import Claim, Refusal, RefusalReason
 from genai_processor.spans.values import index_like
 
@@ -130,6 +130,8 @@ def _other_turn(claim: Claim, others: list[Entry]) -> Refusal | None:
             if entry.state is State.QUARANTINED:
                 return Refusal(RefusalReason.ACTION_QUARANTINED, entry)
             return Refusal(RefusalReason.ACTION_UNDELIVERED, entry, hand_back=_is_same_action(claim, entry))
+        if entry.resolution is Resolution.COMMITTED and _is_same_action(claim, entry):
+            return Refusal(RefusalReason.ACTION_COMMITTED, entry)
         if entry.state is State.CLAIMED and _may_be_same_action(claim, entry):
             turns_known = claim.turn is not None and entry.turn is not None
             released = entry.released_by is not None  # which is for one attempt, never for twins

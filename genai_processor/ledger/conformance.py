@@ -15,12 +15,25 @@ from collections.abc import Callable
 from typing import Final
 
 from genai_processor.errors import ConformanceError
-from genai_processor.ledger import conformance_claims, conformance_people, conformance_queue, conformance_races
+from genai_processor.ledger import (
+    conformance_attempts,
+    conformance_claims,
+    conformance_nested,
+    conformance_people,
+    conformance_queue,
+    conformance_races,
+    conformance_transitions,
+    conformance_witnesses,
+)
 from genai_processor.ledger.conformance_bench import Bench
 from genai_processor.ledger.protocol import Ledger
 
 CHECKS: Final = (
     *conformance_claims.CHECKS,
+    *conformance_attempts.CHECKS,
+    *conformance_nested.CHECKS,
+    *conformance_transitions.CHECKS,
+    *conformance_witnesses.CHECKS,
     *conformance_people.CHECKS,
     *conformance_queue.CHECKS,
     *conformance_races.CHECKS,

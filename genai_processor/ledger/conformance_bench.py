@@ -11,7 +11,7 @@ from typing import Any, Final
 from genai_processor.errors import ConformanceError
 from genai_processor.ledger.entries import Entry, Resolution, State
 from genai_processor.ledger.protocol import Ledger
-from genai_processor.ledger.requests import Claim, Granted, Outcome, Refusal, RefusalReason
+from genai_processor.ledger.requests import Claim, Granted, Outcome, Refusal, RefusalReason, Sighting
 
 PATIENCE_SECONDS: Final = 5.0
 """How long to wait for what only the ledger's own clock brings about."""
@@ -73,6 +73,23 @@ class Bench:
     def failed(self, call_id: str | None = "toolu_1a2b", **more: Any) -> Entry:
         """Claim, and fail."""
         return self.ledger.finish(self.granted(call_id, **more), Outcome.FAILED, reason="boom")
+
+    def watched(self, call_id: str | None = "toolu_1a2b", **more: Any) -> Granted:
+        """Claim as one who only observes, and expect to be told of a refusal."""
+        answer = self.ledger.claim(self.wish(call_id, **more), observe=True)
+        expect(isinstance(answer, Granted) and answer.overruled is not None, f"answered {answer}")
+        assert isinstance(answer, Granted)
+        return answer
+
+    def seen(self, state: State, call_id: str | None = "toolu_1a2b", **more: Any) -> Entry:
+        """Record what a span showed, by default of the call that is claimed by default."""
+        seen = Sighting(
+            self.scope, **{"tool": "pay", "state": state, "call_id": call_id, "digest": "d1", "turn": "t1", **more}
+        )
+        entry = self.ledger.record(seen)
+        expect(entry is not None, f"{seen} was not recorded")
+        assert entry is not None
+        return entry
 
     def now(self, entry: Entry) -> Entry:
         """The entry as it stands."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, cast
 
 from genai_processor.errors import ConformanceError, LedgerError
 from genai_processor.ledger.conformance_bench import PATIENCE_SECONDS, Bench, expect, raising
@@ -117,6 +117,10 @@ def _a_known_digest_stays(at: Bench) -> None:
     expect(at.now(entry).digest == "d1", "set_digest overwrote a digest that was known")
     expect(not at.ledger.by_action(at.scope, "pay", "d-other"), "by the other digest nothing is found")
     expect(at.ledger.set_digest("nobody", "d1") is None, "an entry that was never made is None")
+    expect(at.ledger.set_digest(cast(str, 5), "d1") is None, "odd input is not raised")
+    unknown = at.granted("toolu_0unknown", tool="mail", digest=None)
+    for odd in ("", cast(str, 5)):
+        expect(at.ledger.set_digest(unknown.entry_id, odd) == unknown, f"the digest {odd!r} was taken")
     at.refused(RefusalReason.ACTION_QUARANTINED, "toolu_new1", turn="t2")
 
 
@@ -125,6 +129,24 @@ def _entries_are_found_by_what_they_are(at: Bench) -> None:
     expect([one.entry_id for one in at.ledger.by_call(at.scope, "toolu_1a2b")] == [entry.entry_id], "by call id")
     expect([one.entry_id for one in at.ledger.by_action(at.scope, "pay", "d1")] == [entry.entry_id], "by action")
     expect(at.ledger.get("nobody") is None, "an entry that was never made is None")
+    made = [entry, *(at.watched(turn=f"t-again{number}").entry for number in range(5))]
+    for way, there in (
+        ("by call id", at.ledger.by_call(at.scope, "toolu_1a2b")),
+        ("by action", at.ledger.by_action(at.scope, "pay", "d1")),
+    ):
+        expect(sorted(there, key=repr) == sorted(made, key=repr), f"{way} as they stand, and found {there}")
+        expect(list(there) == sorted(there, key=lambda one: one.created_ns), f"{way} in order of time")
+    for tool in ("pay", "mail"):
+        at.granted(f"toolu_{tool}", tool=tool, digest=None, turn="t9")
+    found = [one.call_id for one in at.ledger.by_action(at.scope, "pay", None)]
+    expect(found == ["toolu_pay"], f"those of a tool whose digest is not known, and found {found}")
+    for nothing in (
+        at.ledger.by_call(f"{at.scope}-elsewhere", "toolu_1a2b"),
+        at.ledger.by_call(at.scope, "toolu_nobody"),
+        at.ledger.by_action(f"{at.scope}-elsewhere", "pay", "d1"),
+        at.ledger.by_action(at.scope, "mail", "d1"),
+    ):
+        expect(not nothing, f"found {nothing}, which is another's")
     expect(not at.ledger.is_unknown(at.scope, "pay"), "nothing was forgotten")
 
 

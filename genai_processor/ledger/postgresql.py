@@ -20,7 +20,7 @@ from genai_processor.ledger.protocol import Query
 from genai_processor.ledger.rows import entry_of_document
 from genai_processor.ledger.server_clock import ServerClock, passed_ns
 from genai_processor.ledger.shared import SharedLedger
-from genai_processor.ledger.shared_store import Reply, telling
+from genai_processor.ledger.shared_store import Reply, lost, telling
 from genai_processor.ledger.snapshot import Answers, Request
 from genai_processor.ledger.tables import IS_PENDING, MAY_EXPIRE
 
@@ -108,6 +108,8 @@ class _PostgreSQLStore:
         self.clock = ServerClock()
         self._schema = schema
         self._create = create
+        self._tables = ""  # which they are, once they were seen
+        self._changed_by = 0  # the last transaction of this process that changed something
         try:
             self._conninfo = make_conninfo(url, client_encoding="UTF8")
         except Error:  # whose text may repeat a password
@@ -128,6 +130,7 @@ class _PostgreSQLStore:
                     f"the ledger {self.name} has schema {version}, and this version of genai_processor knows "
                     f"{SCHEMA_VERSION}: it was made by a later version; upgrade this one"
                 )
+            self._tables = self._tables or self._which(wire, deadline)
             wire.prepare(_ASK.decode(), "SELECT genai_ledger_ask($1::jsonb, $2::json)", deadline)
         except BaseException:
             wire.close()
@@ -149,10 +152,17 @@ class _PostgreSQLStore:
         self.clock.sample(int(answers[-1][0][0] or 0) * 1_000, sent, passed_ns())
 
     def _version(self, wire: Wire, deadline: float) -> int:
-        if wire.query("SELECT to_regclass('genai_ledger_meta')", deadline)[0][0][0] is None:
+        tables = self._which(wire, deadline)
+        if self._tables not in ("", tables):
+            raise lost(self.name)
+        if not tables:
             return 0
         found = wire.query("SELECT max(version) FROM genai_ledger_meta", deadline)[0][0][0]
         return 0 if found is None else int(found)
+
+    def _which(self, wire: Wire, deadline: float) -> str:
+        """Say which tables there are; "" for none."""
+        return (wire.query("SELECT to_regclass('genai_ledger_meta')::oid", deadline)[0][0][0] or b"").decode()
 
     def _migrate(self, wire: Wire, deadline: float) -> int:
         if not self._create:
@@ -177,16 +187,18 @@ class _PostgreSQLStore:
         self._select("SELECT 1", [], deadline)
 
     def ask(self, request: Request, deadline: float) -> Reply:
-        parameters = arguments_of(request)
-
         def ask(wire: Wire, deadline: float) -> Any:
+            parameters = arguments_of(request, self._tables, self._changed_by)
             sent = passed_ns()
             answer = orjson.loads(wire.call(_ASK, parameters, deadline))
+            if "lost" in answer:
+                raise lost(self.name)
             self.clock.sample(answer["now"] * 1_000, sent, passed_ns())
             return answer
 
         with self._told():
             answer, again = self._pool.ask(ask, deadline)
+            self._changed_by = max(self._changed_by, answer.get("changed_by") or 0)
             done = "answers" not in answer
             answers = Answers() if done else answers_from(request, answer["answers"], answer["rows"] or ())
         return Reply(done, answers, again)

@@ -22,8 +22,14 @@ from genai_processor.ledger.snapshot import Answers, Request, mark_of_tool
 _KNOWN: Final = open_of("", "", digest_known=True).place
 
 
-def arguments_of(request: Request) -> list[bytes]:
-    """Return the arguments of the function: what is asked, and what is changed, as JSON."""
+def arguments_of(request: Request, tables: str, changed_by: int) -> list[bytes]:
+    """Return the arguments of the function: what is asked, and what is changed, as JSON.
+
+    Args:
+        request: The request.
+        tables: Which tables it is for.
+        changed_by: The number of the last transaction that is known to have changed something; 0 for none.
+    """
     questions: list[Any] = []
     for question, expected in request.expected.items():
         if question.place is None:
@@ -36,7 +42,7 @@ def arguments_of(request: Request) -> list[bytes]:
         name = "expired" if remembered.expired else "unknown"
         questions.append((name, remembered.marks, 0, "true" if there else "false"))
     locks = [] if request.look else sorted(_locks(request).items())
-    asked = {"look": request.look, "locks": locks, "questions": questions}
+    asked = {"tables": tables, "changed_by": changed_by, "look": request.look, "locks": locks, "questions": questions}
     changed: dict[str, Any] = {}
     if request.writes:
         changed["writes"] = [_row(new, request.writer) for _, new in request.writes]

@@ -3,6 +3,9 @@
 
 The function knows none of the rules. It runs in READ COMMITTED, where each of its statements sees what was committed
 before, so what it sees after it has its locks stays as it is until it is done.
+
+Whoever asks says for which tables, and which transaction of theirs changed something last: a database in which that one is
+still to come has gone back to an earlier state.
 """
 
 from __future__ import annotations
@@ -34,6 +37,10 @@ DECLARE
   answers jsonb := '[]';
   held boolean := NOT (asked->'look')::boolean;
 BEGIN
+  IF to_regclass('genai_ledger_meta')::oid::text IS DISTINCT FROM asked->>'tables'
+     OR txid_snapshot_xmax(txid_current_snapshot()) <= (asked->'changed_by')::bigint THEN
+    RETURN '{{"lost": true}}';
+  END IF;
   FOR question IN SELECT value FROM jsonb_array_elements(asked->'locks') LOOP
     IF (question->1)::boolean THEN
       PERFORM pg_advisory_xact_lock((question->>0)::bigint);
@@ -86,7 +93,9 @@ BEGIN
     INSERT INTO genai_ledger_unknown SELECT * FROM json_populate_recordset(NULL::genai_ledger_unknown, changed->'unknown')
       ON CONFLICT DO NOTHING;
   END IF;
-  RETURN json_build_object('now', (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+  RETURN json_build_object(
+    'now', (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
+    'changed_by', txid_current_if_assigned());
 END
 $body$
 """

@@ -18,7 +18,7 @@ from genai_processor.ledger.pool import Pool
 from genai_processor.ledger.protocol import Query
 from genai_processor.ledger.server_clock import ServerClock, passed_ns
 from genai_processor.ledger.shared import SharedLedger
-from genai_processor.ledger.shared_store import Reply, telling
+from genai_processor.ledger.shared_store import Reply, lost, telling
 from genai_processor.ledger.snapshot import Answers, Request
 
 try:
@@ -101,21 +101,25 @@ class _RedisStore:
         self.clock = ServerClock()
         self._prefix = f"{{{prefix}}}:"
         try:
-            made = redis.ConnectionPool.from_url(url)
+            # From the beginning: a pool of RESP 3 brings options with it that a connection of RESP 2 does not take.
+            made = redis.ConnectionPool.from_url(url, protocol=2)
             made.connection_kwargs.update(protocol=2, decode_responses=False)
             made.connection_class(**made.connection_kwargs)  # which connects later, and knows its options now
         except (ValueError, TypeError):
             raise LedgerURLError(f"ledger URL {parts.scheme}:… is not one that the client for Redis understands") from None
-        server = RedisServer(made, self.name, self._prefix, create=create, clock=self.clock)
-        self._pool: Pool[RedisConnection] = Pool(server.connect)
+        self._server = RedisServer(made, self.name, self._prefix, create=create, clock=self.clock)
+        self._changes = 0  # how often the ledger was changed, as far as is known here
+        self._pool: Pool[RedisConnection] = Pool(self._server.connect)
 
     def open(self, deadline: float) -> None:
         self._ask(["PING"], deadline)
 
     def ask(self, request: Request, deadline: float) -> Reply:
-        command = ["EVALSHA", redis_script.SCRIPT_SHA, 1, self._prefix, *redis_script.arguments_of(request)]
+        arguments = redis_script.arguments_of(request)
 
         def ask(connection: RedisConnection, deadline: float) -> Any:
+            known = [self._server.ledger, self._changes]
+            command = ["EVALSHA", redis_script.SCRIPT_SHA, 1, self._prefix, *known, *arguments]
             sent = passed_ns()
             try:
                 answer = connection.ask(command, deadline)
@@ -126,7 +130,10 @@ class _RedisStore:
 
         with self._told():
             answer, again = self._pool.ask(ask, deadline)
-            answers = Answers() if answer[0] == 1 else redis_script.answers_from(request, answer[3], answer[4])
+            if answer[0] == 2:
+                raise lost(self.name)
+            self._changes = max(self._changes, int(answer[3]))
+            answers = Answers() if answer[0] == 1 else redis_script.answers_from(request, answer[4], answer[5])
         return Reply(answer[0] == 1, answers, again)
 
     def overdue(self, now_ns: int, limit: int) -> Sequence[Entry]:

@@ -9,7 +9,9 @@ All keys begin with one prefix, whose hash tag keeps them in one slot:
 - ``…q``, ``…q:state:…``, ``…q:tool:…``, ``…q:scope:…``: the queue of what waits for a person, whole and by what it is
   filtered by: sorted sets of ``CREATED:ID``;
 - ``…leases``, ``…ages``: sorted sets of ids: of what has a lease, of what may expire;
-- ``…counts``: how many entries are in each state; ``…expired``, ``…unknown``: sets of marks; ``…meta``: the version of this.
+- ``…counts``: how many entries are in each state; ``…expired``, ``…unknown``: sets of marks;
+- ``…meta``: the version of this; a random name of the ledger, and how often it was changed, by which those who use it see
+  that it was emptied or has gone back.
 
 The script knows none of the rules, and of the layout only how an entry begins and how an id is found in a sorted set.
 """
@@ -33,8 +35,11 @@ LAYOUT: Final = 1
 _DIGITS: Final = 20  # of a time in front of an id, so that texts are in the order of time
 
 SCRIPT: Final = """
-local prefix, look, questions = KEYS[1], ARGV[1] == 'look', tonumber(ARGV[2])
-local time, held, answers, at = redis.call('TIME'), not look, {}, 3
+local prefix, look, questions, first = KEYS[1], ARGV[3] == 'look', tonumber(ARGV[4]), 5
+local time, held, answers, at = redis.call('TIME'), not look, {}, first
+local meta = redis.call('HMGET', prefix .. 'meta', 'ledger', 'changes')
+local changes = tonumber(meta[2] or '0')
+if meta[1] ~= ARGV[1] or changes < tonumber(ARGV[2]) then return {2, time[1], time[2]} end
 for q = 1, questions do
   local kind, key, bound, expected = ARGV[at], prefix .. ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
   local found
@@ -52,7 +57,8 @@ for q = 1, questions do
     for _, member in ipairs(members) do
       local id = kind == 'e' and ARGV[at + 1]:sub(3) or member:sub(22)
       local entry = redis.call('GET', prefix .. 'e:' .. id)
-      if entry then ids[#ids + 1] = id .. ':' .. entry:match('^%d+') end
+      if entry then ids[#ids + 1] = id .. ':' .. entry:match('^%d+')
+      elseif kind ~= 'e' then return {2, time[1], time[2]} end
     end
     found = table.concat(ids, ' ')
   end
@@ -63,7 +69,7 @@ end
 if not held then
   local rows, seen = {}, {}
   for q = 1, questions do
-    if ARGV[3 + (q - 1) * 4] ~= 'm' then
+    if ARGV[first + (q - 1) * 4] ~= 'm' then
       for id in answers[q]:gmatch('(%S+):%d+') do
         if not seen[id] then
           seen[id] = true
@@ -72,16 +78,21 @@ if not held then
       end
     end
   end
-  return {0, time[1], time[2], answers, rows}
+  return {0, time[1], time[2], changes, answers, rows}
 end
+if at <= #ARGV then changes = redis.call('HINCRBY', prefix .. 'meta', 'changes', 1) end
 while at <= #ARGV do
   local last = at + 1 + tonumber(ARGV[at])
   redis.call(ARGV[at + 1], prefix .. ARGV[at + 2], unpack(ARGV, at + 3, last))
   at = last + 1
 end
-return {1, time[1], time[2]}
+return {1, time[1], time[2], changes}
 """
-"""Asks its questions; if they are answered as expected, does some commands, and else returns the answers."""
+"""Asks its questions; if they are answered as expected, does some commands, and else returns the answers.
+
+The answer begins with 1 if that was done, 0 if not, and 2 if the ledger has lost something: it is another one, or has been
+changed less often than the caller knows, or an entry is missing from where it should stand.
+"""
 
 SCRIPT_SHA: Final = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
@@ -112,7 +123,7 @@ def member(created_ns: int, entry_id: str) -> str:
 
 
 def arguments_of(request: Request) -> list[Any]:
-    """Return the arguments of the script for a request."""
+    """Return the arguments of the script for a request, that follow the ledger's name and how often it was changed."""
     questions = [*request.expected, *request.marks]
     arguments: list[Any] = ["look" if request.look else "do", len(questions)]
     for question, expected in request.expected.items():

@@ -12,9 +12,11 @@ import redis
 from redis import exceptions
 
 from genai_processor.errors import LedgerUnavailableError
+from genai_processor.ledger.ids import random_id
 from genai_processor.ledger.pool import LostConnectionError
 from genai_processor.ledger.redis_script import LAYOUT
 from genai_processor.ledger.server_clock import ServerClock, passed_ns
+from genai_processor.ledger.shared_store import lost
 
 _log = logging.getLogger(__name__)
 _TOO_LATE: Final = "it did not answer in time"
@@ -63,6 +65,9 @@ class RedisServer:
         prefix: Of all keys.
         create: Make the ledger if the server has none.
         clock: Told the server's time.
+
+    Attributes:
+        ledger: The random name of the ledger that was found first; "" before.
     """
 
     def __init__(
@@ -80,13 +85,15 @@ class RedisServer:
         self._create = create
         self._clock = clock
         self._checked = False
+        self.ledger = ""
 
     def connect(self, deadline: float) -> RedisConnection:
         """Connect, and see which version of the layout there is.
 
         Raises:
             LostConnectionError: There is no connection in time.
-            LedgerUnavailableError: The server lets nobody in, or has a ledger of a later version, or none.
+            LedgerUnavailableError: The server lets nobody in, or has a ledger of a later version, or none, or not the one
+                that it had before.
         """
         left = deadline - time.monotonic()
         if left <= 0:
@@ -127,17 +134,23 @@ class RedisServer:
             self._checked = True
             for warning in self._doubts(connection, deadline):
                 _log.warning("The ledger %s may lose what it is told: %s", self._name, warning)
-        version = connection.ask(["HGET", meta, "layout"], deadline)
-        if version is None:
-            if not self._create:
-                raise LedgerUnavailableError(f"no ledger at {self._name}: its keys would begin with {self._prefix}")
+        version, ledger = connection.ask(["HMGET", meta, "layout", "ledger"], deadline)
+        if version is None and self.ledger:
+            raise lost(self._name)
+        if version is None and not self._create:
+            raise LedgerUnavailableError(f"no ledger at {self._name}: its keys would begin with {self._prefix}")
+        if version is None or ledger is None:
             connection.ask(["HSETNX", meta, "layout", LAYOUT], deadline)
-            version = connection.ask(["HGET", meta, "layout"], deadline)
+            connection.ask(["HSETNX", meta, "ledger", random_id()], deadline)
+            version, ledger = connection.ask(["HMGET", meta, "layout", "ledger"], deadline)
         if int(version) > LAYOUT:
             raise LedgerUnavailableError(
                 f"the ledger {self._name} has layout {int(version)}, and this version of genai_processor knows {LAYOUT}: "
                 "it was made by a later version; upgrade this one"
             )
+        self.ledger = self.ledger or ledger.decode()
+        if ledger.decode() != self.ledger:
+            raise lost(self._name)
 
     def _doubts(self, connection: RedisConnection, deadline: float) -> list[str]:
         doubts: list[str] = []

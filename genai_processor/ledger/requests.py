@@ -142,6 +142,8 @@ class RefusalReason(StrEnum):
     """The same action may have committed already."""
     ACTION_UNDELIVERED = "action_undelivered"
     """The same action ended well, but no model ever saw the result."""
+    ACTION_COMMITTED = "action_committed"
+    """Somebody has settled the same action as committed: it is done, though no model has seen its result."""
     TURN_EXCEEDED = "turn_exceeded"
     """The turn has run the action as often as it proposed it."""
     NESTED_UNCERTAIN = "nested_uncertain"

@@ -58,6 +58,18 @@ def telling(name: str, refused: type[Exception]) -> Iterator[None]:
         ) from error
 
 
+def lost(name: str) -> LedgerUnavailableError:
+    """Return the error for a ledger that does not hold any more what this process has seen in it.
+
+    It stays like that for as long as the process uses it: what else is missing nobody can know.
+    """
+    return LedgerUnavailableError(
+        f"the ledger {name} has lost what this process had seen in it: it was emptied, made anew, brought back to an "
+        "earlier state, or its place taken by a replica that lagged; calls that ran are not known there any more and may "
+        "have committed, so find out which, and then start this process again"
+    )
+
+
 class SharedStore(Protocol):
     """Holds entries for many hosts. Each method is one round trip, and raises `LedgerUnavailableError`.
 

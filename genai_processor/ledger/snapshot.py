@@ -185,7 +185,8 @@ class Snapshot:
             questions.append(by_turn(scope, call_id, claim.turn, tool))
         found = {entry.entry_id: entry for question in questions for entry in self._ask(question)}
         for entry in self._ask(overdue_in(scope, self._now_ns)):
-            if entry.tool == tool or (call_id and entry.call_id == call_id):
+            may_be_it = not digest or not entry.digest or entry.digest == digest
+            if (entry.tool == tool and may_be_it) or (call_id and entry.call_id == call_id):
                 found[entry.entry_id] = entry
         outer = self.get(claim.parent)
         enclosing: set[str] = set()

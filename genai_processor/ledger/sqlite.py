@@ -66,6 +66,7 @@ class SQLiteLedger:
         self._clock = clock
         self._new_id = new_id
         self._rejected = 0
+        self._identity: tuple[int, int] | None = None  # which file it is, once it was opened
         self._busy = False
         self._postponed: deque[Callable[[Bookkeeper], object]] = deque()
         self._writing, self._reading = _Side(), _Side()  # nobody who looks waits for a writer who waits for another process
@@ -178,7 +179,11 @@ class SQLiteLedger:
             return done
 
     def _open(self, side: _Side) -> Opened:
-        """Return the file, opened anew if another one stands in its place."""
+        """Return the file, opened anew if it was closed.
+
+        Raises:
+            LedgerUnavailableError: It is gone, or another one stands in its place: one that knows nothing of what ran.
+        """
         if self._inherited:
             raise LedgerUnavailableError(
                 f"the ledger {self._path} was in use at the moment of a fork, and cannot be used in the child; "
@@ -188,7 +193,8 @@ class SQLiteLedger:
             self._close(side)
         if side.opened is None:
             self._shut = False  # before it is: a fork that met this would otherwise not know
-            side.opened = open_file(self._path, self._timeout, create=self._create)
+            opened = open_file(self._path, self._timeout, create=self._create, known=self._identity)
+            self._identity, side.opened = opened.identity, opened
         return side.opened
 
     def _give_up(self, opened: Opened) -> None:

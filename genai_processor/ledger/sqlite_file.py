@@ -49,26 +49,34 @@ class Opened:
             ).fetchall()
 
 
-def open_file(path: str, timeout: float, *, create: bool) -> Opened:
+def open_file(path: str, timeout: float, *, create: bool, known: tuple[int, int] | None = None) -> Opened:
     """Open a ledger's file, and make its tables if it is new.
 
     Args:
         path: The file.
         timeout: How many seconds to wait for other processes.
         create: Make the file if there is none.
+        known: Which file it has to be; None for any.
 
     Raises:
-        LedgerUnavailableError: There is no such file, or it is not a ledger, or one of a later version.
+        LedgerUnavailableError: There is no such file, or it is another one, or is not a ledger, or one of a later version.
         sqlite3.Error: It cannot be opened or read.
     """
+    if known is not None and _identity(path) != known:
+        raise _lost(path)
     if not create and not os.path.exists(path):
         raise LedgerUnavailableError(f"no ledger at {path}")
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise LedgerUnavailableError(f"no ledger at {path}: there is no directory {folder}; make it first")
     uri = f"{Path(path).absolute().as_uri()}?mode={'rwc' if create else 'rw'}"
     connection = sqlite3.connect(
         uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False, cached_statements=256
     )
     try:
         if not _is_ready(connection, path):
+            if known is not None:
+                raise _lost(path)
             _make(connection, path, timeout, create=create)
         connection.execute("PRAGMA synchronous=FULL")
         return Opened(connection, path, _identity(path))
@@ -98,6 +106,14 @@ def _is_ready(connection: sqlite3.Connection, path: str) -> bool:
             "it was made by a later version; upgrade this one"
         )
     return True
+
+
+def _lost(path: str) -> LedgerUnavailableError:
+    return LedgerUnavailableError(
+        f"the ledger {path} is not the file any more that this process has used: it was removed, emptied, or replaced by "
+        "another one; calls that ran are not known there any more and may have committed, so find out which, and then start "
+        "this process again"
+    )
 
 
 def _make(connection: sqlite3.Connection, path: str, timeout: float, *, create: bool) -> None:

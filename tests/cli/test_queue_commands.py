@@ -59,9 +59,9 @@ def test_what_waits_is_listed_and_filtered(desk: Desk) -> None:
     assert "commitment_marker" in listed
     assert second.entry_id in listed
     assert second.entry_id not in desk.run("queue", "--tool", "refund")
-    assert desk.run("queue", "--scope", "elsewhere") == "nothing waits for anybody\n"
-    assert desk.run("queue", "--state", "undelivered") == "nothing waits for anybody\n"
-    assert desk.run("queue", "--older-than", "1h") == "nothing waits for anybody\n"
+    assert desk.run("queue", "--scope", "elsewhere").startswith("nothing waits for anybody")
+    assert desk.run("queue", "--state", "undelivered").startswith("nothing waits for anybody")
+    assert desk.run("queue", "--older-than", "1h").startswith("nothing waits for anybody")
     assert first.entry_id in desk.run("queue", "--older-than", "0s")
 
 
@@ -106,7 +106,7 @@ def test_what_a_trace_did_is_found_by_the_beginning_of_its_id(desk: Desk) -> Non
     assert found == wanted
     assert page["cursor"] is None
     assert [json.loads(line)["entry_id"] for line in desk.run("export", "--trace", "1bcd").splitlines()] == wanted
-    assert desk.run("queue", "--trace", "f") == "nothing waits for anybody\n"
+    assert desk.run("queue", "--trace", "f").startswith("nothing waits for anybody")
 
 
 def test_one_entry_is_shown_with_its_history(desk: Desk) -> None:
@@ -304,7 +304,7 @@ def test_what_is_wrong_with_the_command_line_is_one_line(desk: Desk, arguments: 
 def test_what_is_not_utf8_is_no_traceback(desk: Desk) -> None:
     odd = os.fsdecode(b"\xff")
     entry = desk.quarantine()
-    assert desk.run("queue", "--tool", odd) == "nothing waits for anybody\n"
+    assert desk.run("queue", "--tool", odd).startswith("nothing waits for anybody")
     assert "no entry" in desk.run("show", odd, code=1)
     assert "begin again" in desk.run("queue", "--cursor", odd, code=2)
     desk.run("settle", entry.entry_id, "committed", "--who", odd, "--note", odd, "--version", "1")

@@ -278,3 +278,72 @@ def test_a_ledger_that_raises_anything_is_a_ledger_that_is_away() -> None:
     assert refuses(Guard(broken)).reason == "ledger_unavailable"
     with Guard(broken, mode="observe").call("pay"):
         pass
+
+
+# -- what is set up wrongly --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("url", ["mysql://somewhere/x", "sqlite://relative.db", "redis://h/0?max_age_days=never"])
+def test_a_guard_that_is_to_enforce_refuses_where_its_ledger_cannot_be_opened(
+    url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("GENAI_PROCESSOR_LEDGER", url)
+    monkeypatch.setenv("GENAI_PROCESSOR_GUARD", "enforce")
+    instrumentor = GenAIProcessorInstrumentor()
+    instrumentor.instrument(tracer_provider=TracerProvider())
+    try:
+        guard = active()
+        assert guard is not None
+        assert refuses(guard).reason == "ledger_unavailable"
+        assert "the guard refuses every call that is not safe" in caplog.text
+    finally:
+        instrumentor.uninstrument()
+
+
+def test_a_guard_that_is_to_enforce_refuses_where_it_could_not_be_set_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("GENAI_PROCESSOR_GUARD", "enforce")
+    instrumentor = GenAIProcessorInstrumentor()
+    instrumentor.instrument(policy=object())
+    try:
+        guard = active()
+        assert guard is not None
+        assert refuses(guard).reason == "ledger_unavailable"
+    finally:
+        instrumentor.uninstrument()
+
+
+def test_a_mode_that_is_none_enforces(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setenv("GENAI_PROCESSOR_GUARD", "enforced")
+    assert Guard().mode == "enforce"
+    assert "GENAI_PROCESSOR_GUARD must be off or observe or enforce, but is 'enforced'; using 'enforce'" in caplog.text
+
+
+def test_a_guard_made_in_code_is_what_the_environment_says_unless_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GENAI_PROCESSOR_GUARD", "observe")
+    monkeypatch.setenv("GENAI_PROCESSOR_LEDGER", f"sqlite:///{tmp_path}/ledger.db")
+    monkeypatch.setenv("GENAI_PROCESSOR_READ_ONLY_TOOLS", "get_*")
+    monkeypatch.setenv("GENAI_PROCESSOR_SCOPE", "job 7")
+    guard = Guard()
+    for tool in ("get_rate", "pay"):
+        with guard.call(tool, "toolu_a1", {}):
+            pass
+    assert guard.mode == "observe"
+    assert [entry.tool for entry in open_ledger(f"sqlite:///{tmp_path}/ledger.db").by_call("job 7", "toolu_a1")] == ["pay"]
+    assert Guard(mode="enforce").mode == "enforce"
+
+
+def test_calls_whose_process_is_gone_come_into_the_queue_by_themselves(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    holder = subprocess.Popen([sys.executable, "-c", _HOLDER, url], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "inside\n"
+    holder.send_signal(signal.SIGKILL)
+    holder.wait(PATIENCE)
+    holder.stdout.close()
+    guard = Guard(url, lease_seconds=1)
+    with guard.call("other", None, {"order": 2}, scope="s"):  # whose lease is renewed beside
+        wait_until(lambda: guard.ledger.counts()[State.QUARANTINED] == 1)

@@ -162,7 +162,15 @@ def test_an_undelivered_action_is_refused_and_its_result_may_be_handed_back(ledg
     assert (refusal.reason, refusal.hand_back) == (RefusalReason.ACTION_UNDELIVERED, True)
 
 
-@pytest.mark.parametrize("resolution", [None, Resolution.COMMITTED, Resolution.COMPENSATED])
+def test_an_action_that_somebody_settled_as_committed_is_done(ledger: MemoryLedger) -> None:
+    ended(ledger, Outcome.FAILED)
+    settle(ledger, "e1", Resolution.COMMITTED)
+    for turn in ("t2", "t3", None):
+        assert refused(ledger, call_id="c3d4", turn=turn).reason is RefusalReason.ACTION_COMMITTED
+    granted(ledger, call_id="c3d4", turn="t2", digest="d2")
+
+
+@pytest.mark.parametrize("resolution", [None, Resolution.COMPENSATED])
 def test_the_same_action_in_a_later_turn_after_a_delivered_success_is_granted(
     ledger: MemoryLedger, resolution: Resolution | None
 ) -> None:

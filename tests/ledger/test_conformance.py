@@ -15,6 +15,7 @@ from genai_processor.errors import ConformanceError, GenAIProcessorError
 from genai_processor.ledger import (
     Claim,
     Entry,
+    Event,
     Granted,
     Ledger,
     MemoryLedger,
@@ -24,8 +25,10 @@ from genai_processor.ledger import (
     Resolution,
     State,
     conformance,
-    conformance_claims,
+    conformance_attempts,
     conformance_queue,
+    conformance_transitions,
+    transitions,
 )
 from genai_processor.ledger.sqlite import SQLiteLedger
 
@@ -33,7 +36,7 @@ from genai_processor.ledger.sqlite import SQLiteLedger
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken ledgers are not waited for."""
-    for module in (conformance_claims, conformance_queue):
+    for module in (conformance_attempts, conformance_queue):
         monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.2)
 
 
@@ -215,6 +218,19 @@ def test_who_breaks_a_rule_is_told_which(make: Callable[[], Ledger], check: str)
 def test_who_breaks_one_rule_is_told_no_other(make: Callable[[], Ledger], check: str) -> None:
     with pytest.raises(ConformanceError, match=rf"^1 of \d+ checks failed:\n  {check}: .*$"):
         conformance.run(make)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    "move", sorted(move for move, state in transitions._MOVES.items() if state is not move[0]), ids="-".join
+)
+def test_each_move_of_the_state_machine_is_noticed_if_it_is_missing(
+    move: tuple[State, Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(transitions._MOVES, move)
+    monkeypatch.setattr(conformance, "CHECKS", (*conformance_transitions.CHECKS, *conformance_attempts.CHECKS))
+    with pytest.raises(ConformanceError):
+        conformance.run(MemoryLedger)
 
 
 def test_a_ledger_with_a_coarse_clock_conforms() -> None:

@@ -150,6 +150,33 @@ def test_a_server_that_is_full_changes_nothing(other_server: Callable[..., Redis
     assert len(waiting) == ledger.counts()[State.QUARANTINED] > 0
 
 
+def test_an_entry_that_a_full_server_dropped_is_not_taken_for_a_call_that_never_was(
+    redis_server: RedisServer, client: redis.Redis, prefix: str
+) -> None:
+    ledger = RedisLedger(redis_server.url(), prefix=prefix)
+    seen = ledger.record(Sighting("s", "pay", State.QUARANTINED, "toolu_1x", "d1", "t1"))
+    assert seen is not None
+    client.delete(f"{{{prefix}}}:e:{seen.entry_id}")
+    with pytest.raises(LedgerUnavailableError, match="has lost what"):
+        RedisLedger(redis_server.url(), prefix=prefix).claim(Claim("s", "pay", "toolu_new1", "d1", "t2"))
+
+
+def test_a_replica_that_lagged_is_not_taken_for_its_master(
+    other_server: Callable[..., RedisServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = other_server()
+    ledger, client = RedisLedger(server.url()), redis.Redis.from_url(server.url())
+    ledger.record(Sighting("s", "pay", State.QUARANTINED, "toolu_1x", "d1"))
+    before = {key: client.dump(key) for key in client.scan_iter()}
+    ledger.record(Sighting("s", "pay", State.QUARANTINED, "toolu_2x", "d2"))
+    for key, value in before.items():
+        client.restore(key, 0, value, replace=True)
+    for key in set(client.scan_iter()) - set(before):
+        client.delete(key)
+    with pytest.raises(LedgerUnavailableError, match="has lost what"):
+        ledger.claim(Claim("s", "pay", "toolu_new1", "d2", "t2"))
+
+
 def test_all_keys_are_in_one_slot_and_none_is_left_by_what_expired(
     redis_server: RedisServer, client: redis.Redis, prefix: str
 ) -> None:

@@ -49,6 +49,37 @@ def granted(ledger: SharedLedger, number: int = 1, **more: Any) -> Granted:
     return answer
 
 
+# -- a store that has lost something ---------------------------------------------------------------------------------
+
+
+def emptied(shared: Shared) -> None:
+    """What an administrator may do to it by mistake."""
+    if shared.option == "prefix":
+        client = redis.Redis.from_url(shared.server.url())
+        for key in client.scan_iter(f"{{{shared.name}}}:*"):
+            client.delete(key)
+    else:
+        with psycopg.connect(shared.server.url(), autocommit=True) as connection:
+            connection.execute(f"DROP SCHEMA {shared.name} CASCADE")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("made_anew", [False, True])
+def test_a_store_that_was_emptied_is_not_taken_for_one_in_which_nothing_ran(shared: Shared, made_anew: bool) -> None:
+    ledger, idle = shared.open(), shared.open()
+    ledger.finish(granted(ledger).entry, Outcome.FAILED)
+    idle.counts()
+    idle.close()
+    emptied(shared)
+    if made_anew:
+        granted(shared.open(), 2)
+    for _ in range(2):
+        for one in (ledger, idle):
+            with pytest.raises(LedgerUnavailableError):
+                one.claim(wish(call_id="toolu_new1", turn="t2"))
+    with pytest.raises(LedgerUnavailableError, match="start this process again"):
+        ledger.claim(wish(call_id="toolu_new1", turn="t2"))
+
+
 # -- round trips -----------------------------------------------------------------------------------------------------
 
 

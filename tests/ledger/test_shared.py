@@ -16,7 +16,7 @@ from test_ledger_properties import call_ids, claims, digests, outcomes, scopes, 
 from test_noted import sightings
 
 from genai_processor.errors import LedgerError
-from genai_processor.ledger import Claim, MemoryLedger, Outcome, Resolution, Sighting, conformance
+from genai_processor.ledger import Claim, Granted, MemoryLedger, Outcome, Resolution, Sighting, State, conformance
 
 
 def test_it_conforms(shared: Shared) -> None:
@@ -128,3 +128,12 @@ def test_it_says_the_same_as_the_one_in_memory(shared: Shared) -> None:
         max_examples=40, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck), print_blob=False
     )
     run_state_machine_as_test(machine, settings=examples)
+
+
+def test_a_claim_leaves_a_lease_that_ran_out_alone_that_is_of_another_action(shared: Shared) -> None:
+    now = [1_000]
+    ledger = shared.make(clock=lambda: now[0])
+    for digest in ("d1", "d2"):
+        assert isinstance(ledger.claim(Claim("s", "pay", digest=digest, lease_ns=1)), Granted)
+        now[0] += 10
+    assert ledger.counts()[State.CLAIMED] == 2

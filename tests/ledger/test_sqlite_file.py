@@ -369,13 +369,28 @@ def test_many_open_a_new_file_at_once(tmp_path: Path) -> None:
         assert failed == []
 
 
-def test_a_file_that_was_replaced_is_opened_anew(path: str) -> None:
-    one, two = SQLiteLedger(path), SQLiteLedger(path)
-    granted(one, 1)
-    for name in (path, f"{path}-wal", f"{path}-shm"):
-        Path(name).unlink(missing_ok=True)
-    granted(two, 2)
-    assert isinstance(one.claim(Claim("s", "pay", "toolu_2x", "d2", "t2")), Refusal)
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize("how", ["removed", "emptied", "replaced"])
+def test_a_file_that_has_lost_what_ran_is_not_taken_for_one_in_which_nothing_ran(path: str, how: str, closed: bool) -> None:
+    ledger = SQLiteLedger(path)
+    ledger.finish(granted(ledger, 1).entry, Outcome.FAILED)
+    if closed or how == "emptied":  # what is open is still all there in the file beside it
+        ledger.close()
+    if how == "emptied":
+        Path(path).write_bytes(b"")
+    else:
+        kept = Path(f"{path}-kept")  # so that no other file can be this one
+        Path(path).rename(kept)
+        for name in (f"{path}-wal", f"{path}-shm"):
+            Path(name).unlink(missing_ok=True)
+    if how == "replaced":
+        granted(SQLiteLedger(path), 2)
+    for _ in range(2):
+        with pytest.raises(LedgerUnavailableError, match="start this process again"):
+            ledger.claim(Claim("s", "pay", "toolu_new1", "d1", "t2"))
+    with pytest.raises(LedgerUnavailableError, match="start this process again"):
+        ledger.counts()
+    assert how == "replaced" or not Path(path).exists() or Path(path).stat().st_size == 0
 
 
 class Text(str):

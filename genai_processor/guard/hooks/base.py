@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,12 +43,16 @@ class Hook:
     Attributes:
         framework: What people call it.
         targets: All that is wrapped: all or nothing.
-        optional: Wrapped where they are found, as somebody else's module which uses the framework.
+        optional: Wrapped where they are found, once all others are: somebody else's module which uses the framework, say.
+        guards: It asks the guard. One that does not is let in for a guard that is off, too.
+        otherwise: What follows where a version is not laid out as the hook knows it, for the warning.
     """
 
     framework: str
     targets: tuple[Target, ...]
     optional: tuple[Target, ...] = ()
+    guards: bool = True
+    otherwise: str = "its calls are not guarded"
 
 
 def argument(name: str, position: int, args: tuple[Any, ...], kwargs: dict[str, Any], default: Any = None) -> Any:
@@ -55,6 +60,17 @@ def argument(name: str, position: int, args: tuple[Any, ...], kwargs: dict[str, 
     if name in kwargs:
         return kwargs[name]
     return args[position] if position < len(args) else default
+
+
+def fits(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a function takes these arguments; True where nobody knows what it takes."""
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    except ValueError:  # no signature
+        pass
+    return True
 
 
 def same_calls(own: tuple[str, Any], proposed: Iterable[tuple[str, Any]]) -> int:

@@ -8,9 +8,10 @@ was a call. The framework's own retry (`ModelRetry`) comes under a new call id.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextvars import ContextVar
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
@@ -41,7 +42,7 @@ def _execute(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tup
         call.tool_name,
         call.tool_call_id,
         validated.validated_args,
-        getattr(context, "conversation_id", None) or context.run_id,
+        context.conversation_id if _conversation.get() else None,
         f"{context.run_id}:{context.run_step}",
         same_calls((call.tool_name, call.args), _proposed(context.messages)),
         framework="pydantic-ai",
@@ -57,16 +58,26 @@ def _proposed(messages: Any) -> list[tuple[str, Any]]:
     return []
 
 
+_conversation: Final[ContextVar[bool]] = ContextVar("genai_processor_pydantic_ai_conversation", default=False)
+"""Whether the conversation's id is one that another run can have: without one, pydantic-ai makes one up for each run."""
+
+
 def _iter(
     guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> AbstractAsyncContextManager[Any]:
-    return _run(guard, wrapped(*args, **kwargs))
+    lasting = bool(kwargs.get("conversation_id") or kwargs.get("message_history"))
+    return _run(guard, wrapped(*args, **kwargs), lasting)
 
 
 @asynccontextmanager
-async def _run(guard: Guard, run: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
-    async with running(guard), run as agent_run:
-        yield agent_run
+async def _run(guard: Guard, run: AbstractAsyncContextManager[Any], lasting: bool) -> AsyncIterator[Any]:
+    token = _conversation.set(lasting)
+    try:
+        async with running(guard), run as agent_run:
+            yield agent_run
+    finally:
+        with suppress(ValueError):  # closed in another context, which has none of it
+            _conversation.reset(token)
 
 
 HOOK = Hook(
