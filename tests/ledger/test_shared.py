@@ -16,7 +16,7 @@ from test_ledger_properties import call_ids, claims, digests, outcomes, scopes, 
 from test_noted import sightings
 
 from genai_processor.errors import LedgerError
-from genai_processor.ledger import Claim, MemoryLedger, Outcome, Resolution, Sighting, conformance
+from genai_processor.ledger import Claim, Granted, MemoryLedger, Outcome, Resolution, Sighting, State, conformance
 
 
 def test_it_conforms(shared: Shared) -> None:
