@@ -13,9 +13,11 @@ OLDEST_TESTS := $(wildcard tests/processor tests/spans/test_live.py tests/spans/
 .DELETE_ON_ERROR:
 # The frameworks that the guard stands in front of, each in an environment of its own: its dependency group in pyproject.toml,
 # and tests/frameworks/test_NAME.py; NAME-VERSION tests another major of NAME.
-FRAMEWORKS := $(shell sed -n 's/^framework-\([a-z0-9_-]*\) = .*/\1/p' pyproject.toml)
+FRAMEWORKS := $(shell sed -n 's/^framework-\([a-z0-9_]*\) = .*/\1/p' pyproject.toml)
+PREVIOUS   := $(shell sed -n 's/^framework-\([a-z0-9_]*-[0-9]*\) = .*/\1/p' pyproject.toml)
 
-.PHONY: help demo test test-newest test-oldest test-frameworks $(FRAMEWORKS:%=test-framework-%) lint bench picture clean
+.PHONY: help demo test test-newest test-oldest test-frameworks test-frameworks-previous lint bench picture clean
+.PHONY: $(FRAMEWORKS:%=test-framework-%) $(PREVIOUS:%=test-framework-%)
 .SECONDARY:
 
 help: ## Say what there is
@@ -34,7 +36,9 @@ test-oldest: $(OLDEST)/test-oldest.stamp ## The processor's tests on the oldest 
 
 test-frameworks: $(FRAMEWORKS:%=test-framework-%) ## The guard in front of each framework, in an environment for each
 
-$(FRAMEWORKS:%=test-framework-%): test-framework-%: .venv-frameworks/%/framework.stamp
+test-frameworks-previous: $(PREVIOUS:%=test-framework-%) ## The same for the majors before, where they are in use
+
+$(FRAMEWORKS:%=test-framework-%) $(PREVIOUS:%=test-framework-%): test-framework-%: .venv-frameworks/%/framework.stamp
 	$(<D)/bin/python -m pytest $(PYTEST_ARGS) $(wildcard tests/frameworks/test_$(firstword $(subst -, ,$*))*.py)
 
 lint: $(VENV)/lint.stamp ## ruff and mypy

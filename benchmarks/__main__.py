@@ -21,6 +21,10 @@ def main() -> None:
         ("A ledger in a SQLite file", ["benchmarks.sqlite"]),
         ("The queue", ["benchmarks.queue", *(["--entries", "50000"] if quick else [])]),
         ("Ledgers on servers", ["benchmarks.shared", *(["--calls", "30"] if quick else [])]),
+        ("What else runs a call once", ["benchmarks.peers", *(["--calls", "20"] if quick else [])]),
+        ("Incidents of agent frameworks", ["benchmarks.incidents"]),
+        ("Runs killed in the middle", ["benchmarks.crashes", *(["--runs", "20"] if quick else [])]),
+        ("Races for calls", ["benchmarks.races", *(["--calls", "20"] if quick else [])]),
         ("Scan", ["benchmarks.scan", *(["--size", "30"] if quick else ["--memory"])]),
     ]
     for title, command in runs:

@@ -4,8 +4,9 @@
     python -m benchmarks.races [--calls N] [--processes N] [--threads N] [STORE ...]
 
 Every thread of every process makes every call, each in an order of its own. Once plainly; on a server also with the clocks
-of half the processes an hour ahead, and with the server killed and started again in the middle. Exits with 1 if an effect
-happened twice, or if one never happened though its call does not wait for a person.
+of half the processes an hour ahead, with the server killed and started again in the middle, and with connections cut in the
+middle of claims, before they arrive or before their answers do. Exits with 1 if an effect happened twice, or if one never
+happened though its call does not wait for a person.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 
 from benchmarks.stores import STORES, Store
 from genai_processor import Guard
 from genai_processor.errors import ToolSpanCommitmentError
 from genai_processor.ledger import open_ledger
+from tests.support.wire import Wire
 
 HOUR_NS = 3_600 * 10**9
 
@@ -66,13 +69,15 @@ def race(store: Store, what: str, calls: int, processes: int, threads: int) -> b
     context = multiprocessing.get_context("spawn")
     begin = context.Event()
     scope = f"{what}-{os.getpid()}"
-    with tempfile.TemporaryDirectory() as folder:
+    cutting = Wire(store.server.port) if what == "cut" and store.server is not None else None
+    with tempfile.TemporaryDirectory() as folder, cutting or nullcontext() as wire:
+        url = store.url if wire is None or store.server is None else store.server.url(wire.port)
         path = Path(folder) / "effects"
         path.touch()
         running = [
             context.Process(
                 target=work,
-                args=(store.url, path, scope, calls, threads, HOUR_NS * (number % 2) * (what == "clocks"), begin),
+                args=(url, path, scope, calls, threads, HOUR_NS * (number % 2) * (what == "clocks"), begin),
             )
             for number in range(processes)
         ]
@@ -80,9 +85,12 @@ def race(store: Store, what: str, calls: int, processes: int, threads: int) -> b
             process.start()
         began = time.perf_counter()
         begin.set()
-        if what == "restart" and store.restart is not None:
+        if what == "restart":
             time.sleep(2)
             store.restart()
+        while wire is not None and any(process.is_alive() for process in running):
+            wire.cut(after_arrival=random.random() < 0.5, at=random.randint(1, 50))
+            time.sleep(0.05)
         for process in running:
             process.join()
         seconds = time.perf_counter() - began
@@ -121,7 +129,7 @@ def main() -> int:
     good = True
     for name in given.stores or list(STORES):
         with STORES[name]() as store:
-            for what in ("plain", "clocks", "restart") if store.restart is not None else ("plain",):
+            for what in ("plain", "clocks", "restart", "cut") if store.server is not None else ("plain",):
                 good &= race(store, what, given.calls, given.processes, given.threads)
     return 0 if good else 1
 

@@ -17,12 +17,18 @@ class Store(NamedTuple):
     Attributes:
         name: For the table.
         url: Of the ledger.
-        restart: Kills its server, and starts it again; None for a file.
+        server: What keeps it; None for a file.
     """
 
     name: str
     url: str
-    restart: Callable[[], None] | None = None
+    server: Server | None = None
+
+    def restart(self) -> None:
+        """Kill its server, and start it again."""
+        assert self.server is not None
+        self.server.kill()
+        self.server.start()
 
 
 @contextmanager
@@ -43,13 +49,9 @@ def postgresql() -> Iterator[Store]:
 
 
 def _started(name: str, server: Server) -> Iterator[Store]:
-    def restart() -> None:
-        server.kill()
-        server.start()
-
     server.start()
     try:
-        yield Store(name, server.url(), restart)
+        yield Store(name, server.url(), server)
     finally:
         server.remove()
 

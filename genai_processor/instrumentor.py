@@ -26,7 +26,6 @@ from genai_processor.assembly import make_stamper, policy_of
 from genai_processor.attach import Beside, Front, attach
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks import install, uninstall
-from genai_processor.guard.langchain_errors import LangChainErrors
 from genai_processor.guard.modes import GuardMode
 from genai_processor.guarding import StamperNotes, make_guard
 from genai_processor.settings import Settings
@@ -62,9 +61,10 @@ class GenAIProcessorInstrumentor(BaseInstrumentor):  # type: ignore[misc]
         try:
             provider = kwargs.pop("tracer_provider", None)
             stamper, guard = _parts_from(kwargs)
-            if guard.mode is not GuardMode.OFF:
+            disabled = os.environ.get(OTEL_SDK_DISABLED, "").strip().lower() == "true"
+            if guard.mode is not GuardMode.OFF or not disabled:
                 install(guard)
-            if os.environ.get(OTEL_SDK_DISABLED, "").strip().lower() == "true":
+            if disabled:
                 return
             self._coverage = _Coverage(stamper)
             if provider is None:
@@ -75,12 +75,11 @@ class GenAIProcessorInstrumentor(BaseInstrumentor):  # type: ignore[misc]
             _log.exception("genai_processor could not be set up; spans are exported as they are")
 
     def _uninstrument(self, **kwargs: Any) -> None:
-        uninstall()
         coverage, self._coverage = self._coverage, None
-        if coverage is None:
-            return
         try:
-            coverage.leave()
+            uninstall()
+            if coverage is not None:
+                coverage.leave()
         except (Exception, SystemExit):  # noqa: BLE001
             _log.exception("genai_processor could not be taken away entirely")
 
@@ -117,7 +116,6 @@ class _Coverage:
         # Providers come and go, and take with them what stands in front of them.
         self._attached: weakref.WeakSet[Front | Beside] = weakref.WeakSet()
         self._hook: _InitHook | None = None
-        self._errors = LangChainErrors()
 
     def watch(self) -> None:
         """Cover every provider that is made from now on."""
@@ -137,7 +135,6 @@ class _Coverage:
 
     def leave(self) -> None:
         """Leave every provider, and the class, as they were."""
-        self._errors.leave()
         if self._hook is not None:
             self._hook.leave()
         for attached in list(self._attached):

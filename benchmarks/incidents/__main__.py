@@ -98,12 +98,12 @@ def main() -> int:
                 print(f"{framework}: {done.stderr.strip().splitlines()[-1]}")
                 return 1
             found[mode] = json.loads(done.stdout.strip().splitlines()[-1])
-        print(f"{name_of(framework)}\n  {'effects that landed':<52} {'bare':>7} {'observe':>8} {'enforce':>8}")
+        print(f"{name_of(framework)}\n  {'effects that landed':<74} {'bare':>7} {'observe':>8} {'enforce':>8}")
         for name, (_, bare, enforced) in found["bare"].items():
             landed = [found[mode][name][0] for mode in MODES]
             mark = "" if landed == [bare, bare, enforced] else f"   <- expected {bare}, {bare}, {enforced}"
             wrong += bool(mark)
-            print(f"  {name:<52} {landed[0]:>7} {landed[1]:>8} {landed[2]:>8}{mark}")
+            print(f"  {name:<74} {landed[0]:>7} {landed[1]:>8} {landed[2]:>8}{mark}")
         print()
     return 1 if wrong else 0
 

@@ -25,7 +25,7 @@ from agent_framework import (
     tool,
 )
 
-from benchmarks.incidents.kit import Incident, World
+from benchmarks.incidents.kit import Incident, Story, World
 from benchmarks.incidents.other_process import die, in_two_processes, land, main
 
 Ask = tuple[str, dict[str, Any]]
@@ -279,25 +279,25 @@ def approved_in_another_process(world: World) -> None:
 
 
 INCIDENTS: tuple[Incident, ...] = (
-    Incident("commit, 502, new id: async tool", new_id(), 2, 1),
-    Incident("commit, 502, new id: sync tool", new_id(sync=True), 2, 1),
-    Incident("commit, 502, same id", new_id(same_ids=True), 2, 1),
-    Incident("commit, 502, streamed", told(streamed), 2, 1),
-    Incident("commit, 502, run again by the application", told(run_again_by_the_application), 2, 1),
-    Incident("commit, 502, tried again by middleware", told(tried_again_by_middleware), 2, 1),
-    Incident("cancelled after the commit, run again", told(cancelled), 2, 1),
-    Incident("cancelled while a tool is in a thread, run again", told(late_in_a_thread), 2, 1),
-    Incident("three parallel calls: async tool", in_one_run([ask("o1"), ask("o2"), ask("o3")]), 3, 3),
-    Incident("three parallel calls: sync tool", in_one_run([ask("o1"), ask("o2"), ask("o3")], sync=True), 3, 3),
-    Incident("two identical calls in one turn: async tool", in_one_run([ask(), ask()]), 2, 2),
-    Incident("two identical calls in one turn: sync tool", in_one_run([ask(), ask()], sync=True), 2, 2),
-    Incident("the same action in a later turn", in_one_run([ask()], [ask()]), 2, 2),
-    Incident("run dies beside a paid sibling, run again", told(dies_beside_a_sibling), 4, 2),
-    Incident("sub-agent is asked again in other words", told(delegated_again), 2, 1),
-    Incident("a person approves, then resumed", told(approved), 1, 1),
-    Incident("a person approves, resumed in another process", approved_in_another_process, 1, 1),
-    Incident("killed after the commit, run again in another process", killed, 2, 1),
-    Incident("bad arguments", told(bad_arguments), 0, 0),
+    Incident(Story.NEW_ID, "async tool", new_id(), 2, 1),
+    Incident(Story.NEW_ID, "sync tool", new_id(sync=True), 2, 1),
+    Incident(Story.SAME_ID, "", new_id(same_ids=True), 2, 1),
+    Incident(Story.STREAMED, "", told(streamed), 2, 1),
+    Incident(Story.RUN_AGAIN, "", told(run_again_by_the_application), 2, 1),
+    Incident(Story.TRIED_AGAIN, "by middleware", told(tried_again_by_middleware), 2, 1),
+    Incident(Story.CANCELLED, "", told(cancelled), 2, 1),
+    Incident(Story.LATE, "", told(late_in_a_thread), 2, 1),
+    Incident(Story.PARALLEL, "async tool", in_one_run([ask("o1"), ask("o2"), ask("o3")]), 3, 3),
+    Incident(Story.PARALLEL, "sync tool", in_one_run([ask("o1"), ask("o2"), ask("o3")], sync=True), 3, 3),
+    Incident(Story.TWINS, "async tool", in_one_run([ask(), ask()]), 2, 2),
+    Incident(Story.TWINS, "sync tool", in_one_run([ask(), ask()], sync=True), 2, 2),
+    Incident(Story.LATER_TURN, "", in_one_run([ask()], [ask()]), 2, 2),
+    Incident(Story.DIES, "", told(dies_beside_a_sibling), 4, 2),
+    Incident(Story.DELEGATED, "", told(delegated_again), 2, 1),
+    Incident(Story.APPROVED, "", told(approved), 1, 1),
+    Incident(Story.APPROVED, "in another process", approved_in_another_process, 1, 1, elsewhere=True),
+    Incident(Story.OTHER_PROCESS, "", killed, 2, 1, elsewhere=True),
+    Incident(Story.BAD_ARGUMENTS, "", told(bad_arguments), 0, 0),
 )
 
 if __name__ == "__main__":

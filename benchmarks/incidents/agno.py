@@ -23,7 +23,7 @@ from agno.models.response import ModelResponse
 from agno.team import Team
 from agno.tools import tool
 
-from benchmarks.incidents.kit import Incident, World
+from benchmarks.incidents.kit import Incident, Story, World
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks import active, install
 
@@ -349,29 +349,29 @@ def _elsewhere(step: str, folder: str, run_id: str, mode: str) -> None:
 
 
 INCIDENTS: tuple[Incident, ...] = (
-    Incident("commits, then 502; asked again under a new id", _async_tool, 2, 1),
-    Incident("the same, sync", _sync_tool, 2, 1),
-    Incident("the same, sync tool in an async run", _sync_tool_async_run, 2, 1),
-    Incident("the same, a generator as tool", _generator, 2, 1),
-    Incident("the same, an async generator as tool", _async_generator, 2, 1),
-    Incident("the same, streamed", _streamed, 2, 1),
-    Incident("the same, streamed, sync", _streamed_sync, 2, 1),
-    Incident("a tool hook tries again", _tool_hook, 2, 1),
-    Incident("the agent's own retries, after the model failed", _own_retries, 2, 1),
-    Incident("times out after the commit, and is run again", _timed_out, 2, 1),
-    Incident("given up in a thread, run again meanwhile", late, 2, 1),
-    Incident("given up in a thread, run again meanwhile and later", _late_and_later, 3, 1),
-    Incident("three parallel calls", _parallel, 3, 3),
-    Incident("three parallel calls, sync", _parallel_sync, 3, 3),
-    Incident("two identical calls on purpose", _twins, 2, 2),
-    Incident("two identical calls on purpose, sync", _twins_sync, 2, 2),
-    Incident("the same again in a later turn, after success", _later_turn, 2, 2),
-    Incident("the run dies with both calls paid, and is run again", _run_dies, 4, 2),
-    Incident("a team delegates again, in other words", _team, 2, 1),
-    Incident("confirmed by a person", _approval, 1, 1),
-    Incident("confirmed, and gone on with twice", _approval_repeated, 2, 1),
-    Incident("confirmed, paid by a process that dies, gone on with by another", _other_process, 2, 1),
-    Incident("arguments that do not fit", _bad_arguments, 0, 0),
+    Incident(Story.NEW_ID, "async tool", _async_tool, 2, 1),
+    Incident(Story.NEW_ID, "sync tool", _sync_tool, 2, 1),
+    Incident(Story.NEW_ID, "sync tool in an async run", _sync_tool_async_run, 2, 1),
+    Incident(Story.NEW_ID, "generator", _generator, 2, 1),
+    Incident(Story.NEW_ID, "async generator", _async_generator, 2, 1),
+    Incident(Story.STREAMED, "", _streamed, 2, 1),
+    Incident(Story.STREAMED, "sync run", _streamed_sync, 2, 1),
+    Incident(Story.TRIED_AGAIN, "by a tool hook", _tool_hook, 2, 1, foretold=False),
+    Incident(Story.TRIED_AGAIN, "by the agent, after its model failed", _own_retries, 2, 1),
+    Incident(Story.TIMED_OUT, "", _timed_out, 2, 1),
+    Incident(Story.LATE, "", late, 2, 1),
+    Incident(Story.LATE, "and once more", _late_and_later, 3, 1),
+    Incident(Story.PARALLEL, "async tool", _parallel, 3, 3),
+    Incident(Story.PARALLEL, "sync tool", _parallel_sync, 3, 3),
+    Incident(Story.TWINS, "async tool", _twins, 2, 2),
+    Incident(Story.TWINS, "sync tool", _twins_sync, 2, 2),
+    Incident(Story.LATER_TURN, "", _later_turn, 2, 2),
+    Incident(Story.DIES, "", _run_dies, 4, 2),
+    Incident(Story.DELEGATED, "team", _team, 2, 1),
+    Incident(Story.APPROVED, "", _approval, 1, 1),
+    Incident(Story.APPROVED, "gone on with twice", _approval_repeated, 2, 1),
+    Incident(Story.OTHER_PROCESS, "confirmed by a person", _other_process, 2, 1, elsewhere=True),
+    Incident(Story.BAD_ARGUMENTS, "", _bad_arguments, 0, 0),
 )
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from autogen_core import CancellationToken, FunctionCall
 from autogen_core.models import ChatCompletionClient, CreateResult, FunctionExecutionResultMessage, RequestUsage
 from autogen_core.tools import FunctionTool
 
-from benchmarks.incidents.kit import Incident, World
+from benchmarks.incidents.kit import Incident, Story, World
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks import active, install
 
@@ -334,24 +334,24 @@ def _elsewhere(step: str, folder: str, mode: str) -> None:
 
 
 INCIDENTS: tuple[Incident, ...] = (
-    Incident("commits, then 502; asked again under a new id", _async_tool, 2, 1),
-    Incident("the same, sync", _sync_tool, 2, 1),
-    Incident("the same, streamed", _streamed, 2, 1),
-    Incident("commits, then 502; asked again under the same id", _same_id, 2, 1),
-    Incident("times out after the commit, and is run again", _timed_out, 2, 1),
-    Incident("cancelled after the commit, and run again", _cancelled, 2, 1),
-    Incident("given up in a thread, run again meanwhile", late, 2, 1),
-    Incident("given up in a thread, run again meanwhile and later", _late_and_later, 3, 1),
-    Incident("three parallel calls", _parallel, 3, 3),
-    Incident("three parallel calls, sync", _parallel_sync, 3, 3),
-    Incident("two identical calls on purpose", _twins, 2, 2),
-    Incident("two identical calls on purpose, sync", _twins_sync, 2, 2),
-    Incident("the same again in a later turn, after success", _later_turn, 2, 2),
-    Incident("the run dies with both calls paid, and is run again", _run_dies, 4, 2),
-    Incident("an agent as tool is asked again, in other words", _agent_as_tool, 2, 1),
-    Incident("paid by a process that dies, run again by another", _other_process, 2, 1),
-    Incident("a tool that the application runs twice at a time", _by_hand, 2, 2),
-    Incident("arguments that do not fit", _bad_arguments, 0, 0),
+    Incident(Story.NEW_ID, "async tool", _async_tool, 2, 1),
+    Incident(Story.NEW_ID, "sync tool", _sync_tool, 2, 1),
+    Incident(Story.STREAMED, "", _streamed, 2, 1),
+    Incident(Story.SAME_ID, "", _same_id, 2, 1),
+    Incident(Story.TIMED_OUT, "", _timed_out, 2, 1),
+    Incident(Story.CANCELLED, "", _cancelled, 2, 1),
+    Incident(Story.LATE, "", late, 2, 1),
+    Incident(Story.LATE, "and once more", _late_and_later, 3, 1),
+    Incident(Story.PARALLEL, "async tool", _parallel, 3, 3),
+    Incident(Story.PARALLEL, "sync tool", _parallel_sync, 3, 3),
+    Incident(Story.TWINS, "async tool", _twins, 2, 2),
+    Incident(Story.TWINS, "sync tool", _twins_sync, 2, 2),
+    Incident(Story.LATER_TURN, "", _later_turn, 2, 2),
+    Incident(Story.DIES, "", _run_dies, 4, 2),
+    Incident(Story.DELEGATED, "", _agent_as_tool, 2, 1),
+    Incident(Story.OTHER_PROCESS, "", _other_process, 2, 1, elsewhere=True),
+    Incident(Story.TWINS, "run by the application", _by_hand, 2, 2),
+    Incident(Story.BAD_ARGUMENTS, "", _bad_arguments, 0, 0),
 )
 
 if __name__ == "__main__":

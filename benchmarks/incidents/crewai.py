@@ -21,7 +21,7 @@ os.environ.setdefault("CREWAI_TRACING_ENABLED", "false")
 from crewai import Agent, BaseLLM, Crew, Task
 from crewai.tools import BaseTool, tool
 
-from benchmarks.incidents.kit import Incident, World, count
+from benchmarks.incidents.kit import Incident, Story, World, count
 from genai_processor.guard.hooks import active
 
 Turn = str | list[tuple[str, str, dict[str, Any]]] | Exception
@@ -347,28 +347,28 @@ def _in(tell: Callable[..., None], **kwargs: Any) -> Callable[[World], None]:
 
 
 INCIDENTS: tuple[Incident, ...] = (
-    Incident("commit then 502, new id (BaseTool)", new_id, 2, 1),
-    Incident("commit then 502, new id (@tool)", _in(new_id, kind="function"), 2, 1),
-    Incident("commit then 502, new id (async @tool)", _in(new_id, kind="coroutine"), 2, 1),
-    Incident("commit then 502, new id, akickoff", in_async, 2, 1),
-    Incident("streamed run", streamed, 2, 1),
-    Incident("commit then 502, new id, an agent without a crew", alone, 2, 1),
-    Incident("same id again", same_id, 2, 1),
-    Incident("handled error, ReAct", written, 6, 1),
-    Incident("handled error, ReAct (@tool)", _in(written, kind="function"), 6, 1),
-    Incident("the application calls the tool again", called_directly, 2, 1),
-    Incident("cancelled after the commit, run again", cancelled, 2, 1),
-    Incident("timed out after the commit, run again", timed_out, 2, 1),
-    Incident("late sync tool in a thread", late_in_thread, 2, 1),
-    Incident("three parallel calls", parallel, 3, 3),
-    Incident("two intended identical calls in one turn", twins, 2, 2),
-    Incident("the same action in a later turn after success", later_turn, 2, 2),
-    Incident("the same action in a later text after success, ReAct", later_text, 3, 3),
-    Incident("a run dies with one of two calls paid, and CrewAI runs it again", dies, 4, 2),
-    Incident("work delegated again in other words", delegated_again, 2, 1),
-    Incident("run again by another process", run_by_another_process, 2, 1),
-    Incident("arguments that do not fit", bad_arguments, 0, 0),
-    Incident("arguments that do not fit, ReAct", _in(bad_arguments, native=False), 0, 0),
+    Incident(Story.NEW_ID, "BaseTool", new_id, 2, 1),
+    Incident(Story.NEW_ID, "@tool", _in(new_id, kind="function"), 2, 1),
+    Incident(Story.NEW_ID, "async @tool", _in(new_id, kind="coroutine"), 2, 1),
+    Incident(Story.NEW_ID, "akickoff", in_async, 2, 1),
+    Incident(Story.STREAMED, "", streamed, 2, 1),
+    Incident(Story.NEW_ID, "without a crew", alone, 2, 1),
+    Incident(Story.SAME_ID, "", same_id, 2, 1),
+    Incident(Story.HANDLED, "ReAct, BaseTool", written, 6, 1),
+    Incident(Story.HANDLED, "ReAct, @tool", _in(written, kind="function"), 6, 1),
+    Incident(Story.RUN_AGAIN, "the tool directly", called_directly, 2, 1),
+    Incident(Story.CANCELLED, "", cancelled, 2, 1),
+    Incident(Story.TIMED_OUT, "", timed_out, 2, 1),
+    Incident(Story.LATE, "", late_in_thread, 2, 1),
+    Incident(Story.PARALLEL, "", parallel, 3, 3),
+    Incident(Story.TWINS, "", twins, 2, 2),
+    Incident(Story.LATER_TURN, "", later_turn, 2, 2),
+    Incident(Story.LATER_TURN, "ReAct", later_text, 3, 3),
+    Incident(Story.DIES, "by CrewAI itself", dies, 4, 2),
+    Incident(Story.DELEGATED, "", delegated_again, 2, 1),
+    Incident(Story.OTHER_PROCESS, "", run_by_another_process, 2, 1, elsewhere=True),
+    Incident(Story.BAD_ARGUMENTS, "", bad_arguments, 0, 0),
+    Incident(Story.BAD_ARGUMENTS, "ReAct", _in(bad_arguments, native=False), 0, 0),
 )
 
 

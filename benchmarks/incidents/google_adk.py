@@ -20,7 +20,7 @@ from google.adk.sessions import InMemorySessionService
 from google.adk.tools import AgentTool, FunctionTool, ToolContext
 from google.genai import types
 
-from benchmarks.incidents.kit import Incident, World
+from benchmarks.incidents.kit import Incident, Story, World
 from benchmarks.incidents.other_process import die, in_two_processes, land, main
 
 APP = "shop"
@@ -342,32 +342,33 @@ def killed(world: World) -> None:
 
 
 INCIDENTS: tuple[Incident, ...] = (
-    Incident("commit, 502, run again: async tool", new_id(sync=False), 2, 1),
-    Incident("commit, 502, run again: sync tool", new_id(sync=True), 2, 1),
-    Incident("commit, 502, run again: same id", new_id(sync=False, same_ids=True), 2, 1),
+    Incident(Story.NEW_ID, "async tool", new_id(sync=False), 2, 1),
+    Incident(Story.NEW_ID, "sync tool", new_id(sync=True), 2, 1),
+    Incident(Story.SAME_ID, "", new_id(sync=False, same_ids=True), 2, 1),
     Incident(
-        "commit, 502, run again: streamed",
+        Story.STREAMED,
+        "",
         new_id(sync=False, config=RunConfig(streaming_mode=StreamingMode.SSE)),
         2,
         1,
     ),
-    Incident("commit, 502, asked to try again by ReflectAndRetryToolPlugin", told(reflect_and_retry), 2, 1),
-    Incident("commit, 502, error told to the model by a callback", told(handled_error), 2, 1),
-    Incident("cancelled after the commit, run again", told(cancelled), 2, 1),
-    Incident("cancelled as a sync tool returns, run again", told(late_on_the_loop), 2, 1),
-    *([Incident("cancelled while a tool is in a thread, run again", told(late_in_a_thread), 2, 1)] if IN_THREADS else []),
-    Incident("three parallel calls: async tool", in_one_run([[ask("o1"), ask("o2"), ask("o3")]], sync=False), 3, 3),
-    Incident("three parallel calls: sync tool", in_one_run([[ask("o1"), ask("o2"), ask("o3")]], sync=True), 3, 3),
-    Incident("two identical calls in one turn: async tool", in_one_run([[ask(), ask()]], sync=False), 2, 2),
-    Incident("two identical calls in one turn: sync tool", in_one_run([[ask(), ask()]], sync=True), 2, 2),
-    Incident("the same action in a later turn", in_one_run([[ask()], [ask()]], sync=False), 2, 2),
-    Incident("run dies beside a paid sibling, run again", told(dies_beside_a_sibling), 4, 2),
-    Incident("run of parallel agents dies, one has paid, run again", told(parallel_agents_die), 2, 1),
-    Incident("sub-agent is asked again in other words", told(delegated_again), 2, 1),
-    Incident("a person approves: require_confirmation", told(approved_first), 1, 1),
-    Incident("a person approves: asked for inside the tool", told(approved_inside), 1, 1),
-    Incident("killed after the commit, run again in another process", killed, 2, 1),
-    Incident("bad arguments", told(bad_arguments), 0, 0),
+    Incident(Story.TRIED_AGAIN, "by ReflectAndRetryToolPlugin", told(reflect_and_retry), 2, 1),
+    Incident(Story.HANDLED, "by a callback", told(handled_error), 2, 1),
+    Incident(Story.CANCELLED, "", told(cancelled), 2, 1),
+    Incident(Story.CANCELLED, "as a sync tool returns", told(late_on_the_loop), 2, 1),
+    *([Incident(Story.LATE, "", told(late_in_a_thread), 2, 1)] if IN_THREADS else []),
+    Incident(Story.PARALLEL, "async tool", in_one_run([[ask("o1"), ask("o2"), ask("o3")]], sync=False), 3, 3),
+    Incident(Story.PARALLEL, "sync tool", in_one_run([[ask("o1"), ask("o2"), ask("o3")]], sync=True), 3, 3),
+    Incident(Story.TWINS, "async tool", in_one_run([[ask(), ask()]], sync=False), 2, 2),
+    Incident(Story.TWINS, "sync tool", in_one_run([[ask(), ask()]], sync=True), 2, 2),
+    Incident(Story.LATER_TURN, "", in_one_run([[ask()], [ask()]], sync=False), 2, 2),
+    Incident(Story.DIES, "", told(dies_beside_a_sibling), 4, 2),
+    Incident(Story.DIES, "parallel agents", told(parallel_agents_die), 2, 1),
+    Incident(Story.DELEGATED, "", told(delegated_again), 2, 1),
+    Incident(Story.APPROVED, "require_confirmation", told(approved_first), 1, 1),
+    Incident(Story.APPROVED, "asked for inside the tool", told(approved_inside), 1, 1),
+    Incident(Story.OTHER_PROCESS, "", killed, 2, 1, elsewhere=True),
+    Incident(Story.BAD_ARGUMENTS, "", told(bad_arguments), 0, 0),
 )
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from enum import StrEnum
 
 from genai_processor.guard.context import idempotency_key
 
@@ -44,21 +45,54 @@ class World:
                 yield
 
 
+class Story(StrEnum):
+    """What happens: the same words for the same story in every framework, so that their tables can be read side by side."""
+
+    NEW_ID = "commit, 502, new id"
+    SAME_ID = "commit, 502, same id"
+    STREAMED = "commit, 502, streamed"
+    HANDLED = "commit, 502, told to the model as a text"
+    TRIED_AGAIN = "commit, 502, tried again by the framework"
+    RUN_AGAIN = "commit, 502, run again by the application"
+    TIMED_OUT = "time-out after the commit, run again"
+    CANCELLED = "cancelled after the commit, run again"
+    LATE = "commit in a thread of a run given up, run again"
+    PARALLEL = "three parallel calls"
+    TWINS = "two identical calls in one turn"
+    LATER_TURN = "the same action in a later turn, after success"
+    DIES = "run dies beside a paid call, run again"
+    DELEGATED = "sub-agent asked again in other words"
+    APPROVED = "a person approves, then resumed"
+    OTHER_PROCESS = "killed after the commit, run again elsewhere"
+    BAD_ARGUMENTS = "bad arguments"
+
+
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """One story, and what should come of it.
+    """One story in one framework, and what should come of it.
 
     Attributes:
-        name: What it is called in the table.
+        story: Which story.
+        variant: Which of several ways in which this framework tells it; may be empty.
         tell: Runs the framework; what it raises is part of the story, and does not matter.
         bare: How many effects land without a guard.
         enforced: How many land with one that enforces.
+        elsewhere: It is told by other processes, or not to this ledger alone: what a guard says cannot be read here.
+        foretold: A guard that observes says what it would have done.
     """
 
-    name: str
+    story: Story
+    variant: str
     tell: Callable[[World], None]
     bare: int
     enforced: int
+    elsewhere: bool = False
+    foretold: bool = True
+
+    @property
+    def name(self) -> str:
+        """What it is called in the table."""
+        return f"{self.story}: {self.variant}" if self.variant else str(self.story)
 
 
 def count(incident: Incident) -> int:

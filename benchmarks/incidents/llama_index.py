@@ -24,7 +24,7 @@ from llama_index.core.tools import FunctionTool, ToolSelection
 from llama_index.core.utils import get_tokenizer
 from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent, JsonPickleSerializer
 
-from benchmarks.incidents.kit import Incident, World, count
+from benchmarks.incidents.kit import Incident, Story, World, count
 from genai_processor.guard.hooks import active
 
 Turn = str | list[tuple[str, str, dict[str, Any]]] | Exception
@@ -410,27 +410,27 @@ def _in(tell: Callable[..., None], **kwargs: Any) -> Callable[[World], None]:
 
 
 INCIDENTS: tuple[Incident, ...] = (
-    Incident("commit then 502, new id (async tool)", new_id, 2, 1),
-    Incident("commit then 502, new id (sync tool)", _in(new_id, sync=True), 2, 1),
-    Incident("commit then 502, new id, AgentWorkflow", workflow, 2, 1),
-    Incident("same id again", same_id, 2, 1),
-    Incident("handled error, ReActAgent", handled_by_react, 2, 1),
-    Incident("the application runs it again with the same memory", app_runs_again, 2, 1),
-    Incident("cancelled after the commit, run again", cancelled, 2, 1),
-    Incident("timed out after the commit, run again", timed_out, 2, 1),
-    Incident("late sync tool in a thread", late_in_thread, 2, 1),
-    Incident("streamed run", streamed, 2, 1),
-    Incident("three parallel calls (async tool)", parallel, 3, 3),
-    Incident("three parallel calls (sync tool)", _in(parallel, sync=True), 3, 3),
-    Incident("two intended identical calls in one turn (async tool)", twins, 2, 2),
-    Incident("two intended identical calls in one turn (sync tool)", _in(twins, sync=True), 2, 2),
-    Incident("the same action in a later turn after success", later_turn, 2, 2),
-    Incident("a run dies with one of two calls paid, run again", dies, 4, 2),
-    Incident("sub-agent asked again in other words", delegated_again, 2, 1),
-    Incident("handed over to another agent, which asks again", handed_over, 2, 1),
-    Incident("waits for approval, then goes on", approved, 1, 1),
-    Incident("resumed in another process", resumed, 2, 1),
-    Incident("arguments that do not fit", bad_arguments, 0, 0),
+    Incident(Story.NEW_ID, "async tool", new_id, 2, 1),
+    Incident(Story.NEW_ID, "sync tool", _in(new_id, sync=True), 2, 1),
+    Incident(Story.NEW_ID, "AgentWorkflow", workflow, 2, 1),
+    Incident(Story.SAME_ID, "", same_id, 2, 1),
+    Incident(Story.HANDLED, "ReActAgent", handled_by_react, 2, 1),
+    Incident(Story.RUN_AGAIN, "", app_runs_again, 2, 1),
+    Incident(Story.CANCELLED, "", cancelled, 2, 1),
+    Incident(Story.TIMED_OUT, "", timed_out, 2, 1),
+    Incident(Story.LATE, "", late_in_thread, 2, 1),
+    Incident(Story.STREAMED, "", streamed, 2, 1),
+    Incident(Story.PARALLEL, "async tool", parallel, 3, 3),
+    Incident(Story.PARALLEL, "sync tool", _in(parallel, sync=True), 3, 3),
+    Incident(Story.TWINS, "async tool", twins, 2, 2),
+    Incident(Story.TWINS, "sync tool", _in(twins, sync=True), 2, 2),
+    Incident(Story.LATER_TURN, "", later_turn, 2, 2),
+    Incident(Story.DIES, "", dies, 4, 2),
+    Incident(Story.DELEGATED, "", delegated_again, 2, 1),
+    Incident(Story.DELEGATED, "handed over", handed_over, 2, 1),
+    Incident(Story.APPROVED, "", approved, 1, 1),
+    Incident(Story.OTHER_PROCESS, "", resumed, 2, 1, elsewhere=True),
+    Incident(Story.BAD_ARGUMENTS, "", bad_arguments, 0, 0),
 )
 
 

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 from typing import Any
 
-from benchmarks.incidents.kit import Incident, World
+from benchmarks.incidents.kit import Incident, Story, World
 
 try:
     from mcp import Client
@@ -23,7 +23,7 @@ except ImportError:  # version 1
     TWO = False
 
 Connect = Callable[[Any], AbstractAsyncContextManager[Any]]
-Story = Callable[[World, "Wiring"], Awaitable[object]]
+Tale = Callable[[World, "Wiring"], Awaitable[object]]
 
 
 def connect(server: Any) -> AbstractAsyncContextManager[Any]:
@@ -206,25 +206,25 @@ async def asked_and_lost(world: World, wiring: Wiring) -> list[Any]:
 def incidents(wiring: Wiring) -> tuple[Incident, ...]:
     """The stories that any client can tell."""
 
-    def told(story: Story) -> Callable[[World], None]:
+    def told(story: Tale) -> Callable[[World], None]:
         async def ignore(world: World) -> None:
             await story(world, wiring)
 
         return lambda world: asyncio.run(ignore(world))
 
     return (
-        Incident("tool error, tried again", told(tool_error), 2, 1),
-        Incident("tool error of a sync tool, tried again", told(tool_error_sync), 2, 1),
-        Incident("time-out after the commit, tried twice more", told(time_out), 3, 1),
-        Incident("cancelled after the commit, tried again", told(cancelled), 2, 1),
-        Incident("three parallel calls", told(three_parallel), 3, 3),
-        Incident("two identical calls at one time", told(twins), 2, 2),
-        Incident("again after a success", told(again), 2, 2),
-        Incident("bad arguments, then good ones twice", told(bad_arguments), 2, 2),
+        Incident(Story.RUN_AGAIN, "async tool", told(tool_error), 2, 1),
+        Incident(Story.RUN_AGAIN, "sync tool", told(tool_error_sync), 2, 1),
+        Incident(Story.TIMED_OUT, "twice", told(time_out), 3, 1),
+        Incident(Story.CANCELLED, "", told(cancelled), 2, 1),
+        Incident(Story.PARALLEL, "", told(three_parallel), 3, 3),
+        Incident(Story.TWINS, "", told(twins), 2, 2),
+        Incident(Story.LATER_TURN, "", told(again), 2, 2),
+        Incident(Story.BAD_ARGUMENTS, "then good ones twice", told(bad_arguments), 2, 2),
         *(
             (
-                Incident("asked before the commit", told(asked), 1, 1),
-                Incident("asked before the commit, then lost", told(asked_and_lost), 2, 1),
+                Incident(Story.APPROVED, "", told(asked), 1, 1),
+                Incident(Story.APPROVED, "then the answer is lost", told(asked_and_lost), 2, 1),
             )
             if TWO and wiring is SDK
             else ()

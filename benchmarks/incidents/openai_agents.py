@@ -34,11 +34,11 @@ from openai.types.responses import (
     ResponseOutputText,
 )
 
-from benchmarks.incidents.kit import Incident, World
+from benchmarks.incidents.kit import Incident, Story, World
 
 set_trace_processors([])  # nothing is sent anywhere
 
-Story = Callable[[World], Awaitable[object]]
+Tale = Callable[[World], Awaitable[object]]
 _numbers = itertools.count()
 
 
@@ -114,7 +114,7 @@ async def run(world: World, agent: Agent[Any], input: Any = "refund o1", **optio
         return await Runner.run(agent, input, **options)
 
 
-def _told(story: Story) -> Callable[[World], None]:
+def _told(story: Tale) -> Callable[[World], None]:
     def tell(world: World) -> None:
         asyncio.run(_ignore(story(world)))
 
@@ -428,25 +428,25 @@ async def mcp_tool_error(world: World) -> Script:
 
 
 INCIDENTS: tuple[Incident, ...] = (
-    Incident("new call id", _told(new_id), 2, 1),
-    Incident("new call id, sync tool", _told(new_id_sync_tool), 2, 1),
-    Incident("own invoker, run again", _told(own_invoker), 2, 1),
-    Incident("error turned into text", _told(handled_error), 2, 1),
-    Incident("time-out after the commit", _told(time_out), 2, 1),
-    Incident("time-out after the commit, worded", _told(worded_time_out), 2, 1),
-    Incident("cancelled after the commit", _told(cancelled), 2, 1),
-    Incident("late thread", _told(late_thread), 2, 1),
-    Incident("streamed", _told(streamed), 2, 1),
-    Incident("three parallel calls", _told(three_parallel), 3, 3),
-    Incident("two identical calls in one turn", _told(twins), 2, 2),
-    Incident("again in a later turn", _told(later_turn), 2, 2),
-    Incident("run dies with one of two paid", _told(dying_run), 4, 2),
-    Incident("streamed run dies with one of two paid", _told(dying_stream), 4, 2),
-    Incident("sub-agent asked again", _told(delegated_again), 2, 1),
-    Incident("approved and resumed", _told(approved), 1, 1),
-    Incident("approved inside an agent tool", _told(approved_in_agent_tool), 2, 2),
-    Incident("same call id, resumed twice", _told(resumed_twice), 2, 1),
-    Incident("bad arguments, then good ones twice", _told(bad_arguments), 2, 2),
-    Incident("MCP session sends again", _told(resending_session), 6, 1),
-    Incident("MCP tool error", _told(mcp_tool_error), 2, 1),
+    Incident(Story.NEW_ID, "async tool", _told(new_id), 2, 1),
+    Incident(Story.NEW_ID, "sync tool", _told(new_id_sync_tool), 2, 1),
+    Incident(Story.RUN_AGAIN, "a tool with an invoker of its own", _told(own_invoker), 2, 1),
+    Incident(Story.HANDLED, "", _told(handled_error), 2, 1),
+    Incident(Story.TIMED_OUT, "", _told(time_out), 2, 1),
+    Incident(Story.TIMED_OUT, "in the user's words", _told(worded_time_out), 2, 1),
+    Incident(Story.CANCELLED, "", _told(cancelled), 2, 1),
+    Incident(Story.LATE, "", _told(late_thread), 2, 1),
+    Incident(Story.STREAMED, "", _told(streamed), 2, 1),
+    Incident(Story.PARALLEL, "", _told(three_parallel), 3, 3),
+    Incident(Story.TWINS, "", _told(twins), 2, 2),
+    Incident(Story.LATER_TURN, "", _told(later_turn), 2, 2),
+    Incident(Story.DIES, "", _told(dying_run), 4, 2),
+    Incident(Story.DIES, "streamed", _told(dying_stream), 4, 2),
+    Incident(Story.DELEGATED, "", _told(delegated_again), 2, 1),
+    Incident(Story.APPROVED, "", _told(approved), 1, 1),
+    Incident(Story.APPROVED, "inside an agent as tool", _told(approved_in_agent_tool), 2, 2),
+    Incident(Story.SAME_ID, "resumed twice", _told(resumed_twice), 2, 1),
+    Incident(Story.BAD_ARGUMENTS, "then good ones twice", _told(bad_arguments), 2, 2),
+    Incident(Story.TRIED_AGAIN, "by a session of MCP", _told(resending_session), 6, 1),
+    Incident(Story.HANDLED, "of a tool of MCP", _told(mcp_tool_error), 2, 1),
 )

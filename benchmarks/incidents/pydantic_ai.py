@@ -12,7 +12,7 @@ from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ModelR
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
-from benchmarks.incidents.kit import Incident, World
+from benchmarks.incidents.kit import Incident, Story, World
 
 Turn = str | Sequence[tuple[str, dict[str, Any], str]]
 """What the model answers: a text, or calls as (tool, arguments, id)."""
@@ -258,19 +258,19 @@ def bad_arguments(world: World) -> None:
 
 
 INCIDENTS: tuple[Incident, ...] = (
-    Incident("commit, 502, new id", new_id, 2, 1),
-    Incident("commit, 502, new id, sync tool", lambda world: new_id(world, sync=True), 2, 1),
-    Incident("commit, 502, streamed", lambda world: new_id(world, stream=True), 2, 1),
-    Incident("run dies, run again", run_again, 2, 1),
-    Incident("run dies, resumed with the same id", same_id, 2, 1),
-    Incident("time-out after the commit", cancelled, 2, 1),
-    Incident("thread commits after the time-out", late, 2, 1),
-    Incident("three calls in a turn", three_orders, 3, 3),
-    Incident("three calls in a turn, sync tool", lambda world: three_orders(world, sync=True), 3, 3),
-    Incident("two identical calls in a turn", twins, 2, 2),
-    Incident("same action in a later turn", later_turn, 2, 2),
-    Incident("run dies with one of two paid", dies_with_one_paid, 4, 2),
-    Incident("sub-agent asked again in other words", sub_agent, 2, 1),
-    Incident("approval, then resumed", approval, 1, 1),
-    Incident("bad arguments", bad_arguments, 0, 0),
+    Incident(Story.NEW_ID, "async tool", new_id, 2, 1),
+    Incident(Story.NEW_ID, "sync tool", lambda world: new_id(world, sync=True), 2, 1),
+    Incident(Story.STREAMED, "", lambda world: new_id(world, stream=True), 2, 1),
+    Incident(Story.RUN_AGAIN, "", run_again, 2, 1),
+    Incident(Story.SAME_ID, "", same_id, 2, 1),
+    Incident(Story.TIMED_OUT, "", cancelled, 2, 1),
+    Incident(Story.LATE, "", late, 2, 1),
+    Incident(Story.PARALLEL, "async tool", three_orders, 3, 3),
+    Incident(Story.PARALLEL, "sync tool", lambda world: three_orders(world, sync=True), 3, 3),
+    Incident(Story.TWINS, "", twins, 2, 2),
+    Incident(Story.LATER_TURN, "", later_turn, 2, 2),
+    Incident(Story.DIES, "", dies_with_one_paid, 4, 2),
+    Incident(Story.DELEGATED, "", sub_agent, 2, 1),
+    Incident(Story.APPROVED, "", approval, 1, 1),
+    Incident(Story.BAD_ARGUMENTS, "", bad_arguments, 0, 0),
 )

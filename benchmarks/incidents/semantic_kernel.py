@@ -31,7 +31,7 @@ from semantic_kernel.contents import (
 from semantic_kernel.filters import FilterTypes
 from semantic_kernel.functions import kernel_function
 
-from benchmarks.incidents.kit import Incident, World
+from benchmarks.incidents.kit import Incident, Story, World
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks import active, install
 
@@ -363,26 +363,26 @@ def _elsewhere(step: str, folder: str, mode: str) -> None:
 
 
 INCIDENTS: tuple[Incident, ...] = (
-    Incident("commits, then 502; asked again under a new id", _async_tool, 2, 1),
-    Incident("the same, sync", _sync_tool, 2, 1),
-    Incident("the same, an async generator as tool", _generator, 2, 1),
-    Incident("the same, streamed", _streamed, 2, 1),
-    Incident("commits, then 502; asked again under the same id", _same_id, 2, 1),
-    Incident("the same, run by the application", _without_auto, 2, 1),
-    Incident("a filter tries again", _filter, 2, 1),
-    Incident("times out after the commit, and is run again", _timed_out, 2, 1),
-    Incident("given up in a thread, run again meanwhile", late, 2, 1),
-    Incident("given up in a thread, run again meanwhile and later", _late_and_later, 3, 1),
-    Incident("three parallel calls", _parallel, 3, 3),
-    Incident("three parallel calls, sync", _parallel_sync, 3, 3),
-    Incident("two identical calls on purpose", _twins, 2, 2),
-    Incident("two identical calls on purpose, with ids of their own, sync", _twins_own_ids, 2, 2),
-    Incident("the same again in a later turn, after success", _later_turn, 2, 2),
-    Incident("the run dies with both calls paid, and is run again", _run_dies, 4, 2),
-    Incident("an agent as tool is asked again, in other words", _agent_as_tool, 2, 1),
-    Incident("agreed to by a person", _approval, 1, 1),
-    Incident("paid by a process that dies, gone on with by another", _other_process, 2, 1),
-    Incident("arguments that do not fit", _bad_arguments, 0, 0),
+    Incident(Story.NEW_ID, "async function", _async_tool, 2, 1),
+    Incident(Story.NEW_ID, "sync function", _sync_tool, 2, 1),
+    Incident(Story.NEW_ID, "async generator", _generator, 2, 1),
+    Incident(Story.STREAMED, "", _streamed, 2, 1),
+    Incident(Story.SAME_ID, "", _same_id, 2, 1),
+    Incident(Story.RUN_AGAIN, "without auto-invocation", _without_auto, 2, 1),
+    Incident(Story.TRIED_AGAIN, "by a filter", _filter, 2, 1),
+    Incident(Story.TIMED_OUT, "", _timed_out, 2, 1),
+    Incident(Story.LATE, "", late, 2, 1),
+    Incident(Story.LATE, "and once more", _late_and_later, 3, 1),
+    Incident(Story.PARALLEL, "async function", _parallel, 3, 3),
+    Incident(Story.PARALLEL, "sync function", _parallel_sync, 3, 3),
+    Incident(Story.TWINS, "", _twins, 2, 2),
+    Incident(Story.TWINS, "with ids of their own, sync function", _twins_own_ids, 2, 2),
+    Incident(Story.LATER_TURN, "", _later_turn, 2, 2),
+    Incident(Story.DIES, "", _run_dies, 4, 2),
+    Incident(Story.DELEGATED, "", _agent_as_tool, 2, 1),
+    Incident(Story.APPROVED, "", _approval, 1, 1),
+    Incident(Story.OTHER_PROCESS, "", _other_process, 2, 1, elsewhere=True),
+    Incident(Story.BAD_ARGUMENTS, "", _bad_arguments, 0, 0),
 )
 
 if __name__ == "__main__":

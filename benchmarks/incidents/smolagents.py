@@ -23,7 +23,7 @@ from smolagents.models import (
     ChatMessageToolCallStreamDelta,
 )
 
-from benchmarks.incidents.kit import Incident, World, count
+from benchmarks.incidents.kit import Incident, Story, World, count
 from genai_processor.guard.hooks import active
 
 Turn = str | list[tuple[str, str, dict[str, Any]]] | Exception
@@ -344,28 +344,28 @@ def _in(tell: Callable[..., None], **kwargs: Any) -> Callable[[World], None]:
 
 
 INCIDENTS: tuple[Incident, ...] = (
-    Incident("commit then 502, new id (Tool)", new_id, 2, 1),
-    Incident("commit then 502, new id (@tool)", _in(new_id, kind="function"), 2, 1),
-    Incident("commit then 502 in code, written again (Tool)", in_code, 2, 1),
-    Incident("commit then 502 in code, written again (@tool)", _in(in_code, kind="function"), 2, 1),
-    Incident("a loop in code that tries again", loop_in_code, 2, 1),
-    Incident("same id again", same_id, 2, 1),
-    Incident("the application calls the tool again", called_directly, 2, 1),
-    Incident("timed out in code, written again", timed_out_in_code, 2, 1),
-    Incident("late sync tool in a thread", late_in_thread, 2, 1),
-    Incident("streamed run", streamed, 2, 1),
-    Incident("three parallel calls", parallel, 3, 3),
-    Incident("two intended identical calls in one turn", twins, 2, 2),
-    Incident("two intended identical calls in one piece of code", twins_in_code, 2, 2),
-    Incident("the same action in a later turn after success", later_turn, 2, 2),
-    Incident("the same action in later code after success", later_code, 2, 2),
-    Incident("one of two parallel calls fails, both asked again", sibling_lost, 4, 2),
-    Incident("one of two calls in code fails, both written again", sibling_lost_in_code, 4, 2),
-    Incident("a run dies with one of two calls paid, run again", dies, 4, 2),
-    Incident("managed agent asked again in other words", delegated_again, 2, 1),
-    Incident("run again by another process", run_by_another_process, 2, 1),
-    Incident("arguments that do not fit", bad_arguments, 0, 0),
-    Incident("arguments that do not fit, in code", bad_arguments_in_code, 0, 0),
+    Incident(Story.NEW_ID, "Tool", new_id, 2, 1),
+    Incident(Story.NEW_ID, "@tool", _in(new_id, kind="function"), 2, 1),
+    Incident(Story.NEW_ID, "in code, Tool", in_code, 2, 1),
+    Incident(Story.NEW_ID, "in code, @tool", _in(in_code, kind="function"), 2, 1),
+    Incident(Story.TRIED_AGAIN, "by a loop in code", loop_in_code, 2, 1),
+    Incident(Story.SAME_ID, "", same_id, 2, 1),
+    Incident(Story.RUN_AGAIN, "the tool directly", called_directly, 2, 1),
+    Incident(Story.TIMED_OUT, "in code", timed_out_in_code, 2, 1),
+    Incident(Story.LATE, "", late_in_thread, 2, 1),
+    Incident(Story.STREAMED, "", streamed, 2, 1),
+    Incident(Story.PARALLEL, "", parallel, 3, 3),
+    Incident(Story.TWINS, "", twins, 2, 2),
+    Incident(Story.TWINS, "in code", twins_in_code, 2, 2),
+    Incident(Story.LATER_TURN, "", later_turn, 2, 2),
+    Incident(Story.LATER_TURN, "in code", later_code, 2, 2),
+    Incident(Story.DIES, "the step only", sibling_lost, 4, 2),
+    Incident(Story.DIES, "the step only, in code", sibling_lost_in_code, 4, 2),
+    Incident(Story.DIES, "", dies, 4, 2),
+    Incident(Story.DELEGATED, "", delegated_again, 2, 1),
+    Incident(Story.OTHER_PROCESS, "", run_by_another_process, 2, 1, elsewhere=True),
+    Incident(Story.BAD_ARGUMENTS, "", bad_arguments, 0, 0),
+    Incident(Story.BAD_ARGUMENTS, "in code", bad_arguments_in_code, 0, 0),
 )
 
 

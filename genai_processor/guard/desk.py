@@ -21,8 +21,8 @@ from genai_processor.guard.modes import GuardMode
 from genai_processor.guard.notes import Notes
 from genai_processor.guard.refused import Recorded, Refused, refused, unavailable
 from genai_processor.guard.results import Results
+from genai_processor.guard.scopes import Scopes
 from genai_processor.ledger.entries import Entry, State
-from genai_processor.ledger.ids import random_id
 from genai_processor.ledger.keys import idempotency_key_of
 from genai_processor.ledger.protocol import Ledger
 from genai_processor.ledger.requests import Claim, Granted, Outcome, Refusal, RefusalReason
@@ -32,7 +32,6 @@ from genai_processor.retry.verdict import Effect
 _log = logging.getLogger(__name__)
 
 _PAUSE_SECONDS: Final = 5.0
-_PROCESS_SCOPE: Final = f"process-{random_id()}"  # of calls in no trace; a forked child goes on with it
 
 
 class Desk:
@@ -55,12 +54,11 @@ class Desk:
         self._mode = mode
         self._policy = policy
         self._results = results
-        self._scope = scope
+        self._scopes = Scopes(scope)
         self._keys = keys
         self._not_started_on = not_started_on
         self._leases = leases
         self.notes = notes
-        self._told: set[str] = set()
         self._down_until = 0.0
 
     def begin(
@@ -83,7 +81,7 @@ class Desk:
             call,
             effect=effect,
             key=by_glob(self._keys, call.tool) or key,
-            scope=self._scope_of(call, scope, parent, run),
+            scope=self._scopes.of(call, scope, parent, run),
             parent=parent,
             lease_ns=None if self._leases is None else self._leases.lease_ns,
         )
@@ -97,7 +95,7 @@ class Desk:
         except Exception as error:  # noqa: BLE001 - whatever a ledger raises, what follows from it is the same
             return self._without_ledger(call, claim, error, parent, run, not_started_on)
         if run is not None:
-            self.delivered(run.turn_began(claim.turn))
+            self.delivered(run.turn_began(claim.turn, claim.parent))
         if isinstance(answer, Refusal):
             return self._not_granted(claim, answer, run)
         return self._granted(claim, answer, run, not_started_on)
@@ -136,7 +134,7 @@ class Desk:
             except Exception as error:  # noqa: BLE001 - the user's store
                 self.notes.fault("A result could not be read from the user's store; the call is refused", error)
         if recorded is not None and refusal.entry is not None and run is not None:
-            run.handed_back(refusal.entry)
+            run.handed_back(refusal.entry, claim.parent)
         return self._refused(answer, claim, recorded)
 
     def _may_hand_back(self, claim: Claim, refusal: Refusal) -> bool:
@@ -187,7 +185,7 @@ class Desk:
         not_started_on: tuple[type[BaseException], ...],
     ) -> Attempt:
         """An attempt of which the ledger knows nothing. Calls inside belong to the call around it."""
-        scope = self._known_scope(call, None, parent, run) or ""
+        scope = self._scopes.known(call, None, parent, run) or ""
         entry_id = None if parent is None else parent.entry_id
         bound = Bound(call.tool, self._mode.value, outcome, scope=scope, entry_id=entry_id)
         self._bind(bound)
@@ -265,36 +263,9 @@ class Desk:
         for entry in entries:
             self.write(partial(_deliver, entry=entry), entry)
 
-    # -- what is known of a call -------------------------------------------------------------------------------------
-
     def _effect(self, call: Call) -> Effect:
         declared = self._policy.effect(call.tool)
         return declared if declared is not Effect.NON_IDEMPOTENT else call.effect or declared
-
-    def _scope_of(self, call: Call, scope: str | None, parent: Bound | None, run: runs.Run | None) -> str:
-        """The application's scope, else the enclosing call's, else the framework's, else the trace's."""
-        found = self._known_scope(call, scope, parent, run)
-        if found:
-            return found
-        span = trace.get_current_span().get_span_context()
-        self._tell_of_missing_scope(call.framework)
-        if call.trace:
-            return call.trace
-        return f"{span.trace_id:032x}" if span.is_valid else _PROCESS_SCOPE
-
-    def _known_scope(self, call: Call, scope: str | None, parent: Bound | None, run: runs.Run | None) -> str | None:
-        found = scope or (run.scope if run is not None else None) or (parent.scope if parent is not None else None)
-        return found or self._scope or call.scope or (run.hint if run is not None else None)
-
-    def _tell_of_missing_scope(self, framework: str | None) -> None:
-        name = framework or "this application"
-        if name not in self._told:
-            self._told.add(name)
-            _log.warning(
-                "The calls of %s have no conversation to tell them apart by, so a repetition in another trace is not "
-                "recognised. Stand `guard.run(scope=...)` around each run, or set GENAI_PROCESSOR_SCOPE.",
-                name,
-            )
 
 
 def _undeliver(ledger: Ledger, entry: Entry) -> None:

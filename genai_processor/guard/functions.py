@@ -42,7 +42,7 @@ class Body:
     def returned(self, value: Any = NOT_KEPT) -> None:
         """The hook will see it."""
 
-    def raised(self, error: BaseException) -> None:
+    def raised(self, error: BaseException, *, awaits_start: bool = False) -> None:
         """Tell what the hook may not get to see."""
         if isinstance(error, self._not_started_on):
             self._bound.rejected = True

@@ -3,56 +3,29 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any, Final
 
-from genai_processor.guard.attempt import NOT_KEPT
-from genai_processor.guard.functions import Guarded, value_or_error
+from genai_processor.guard.attempt import NOT_KEPT, Attempt
+from genai_processor.guard.functions import Body, Guarded, value_or_error
 from genai_processor.guard.refused import Refused
 from genai_processor.guard.running import never_began
-from genai_processor.guard.threads import ask, tell
+from genai_processor.guard.streams import Steps, steps, stepwise
+from genai_processor.guard.threads import Threads, ask, tell
 
 MAX_ITEMS: Final = 1_000
 """How many items of a generator are kept to be handed back; of a longer one, none are."""
+
+Begin = Callable[[], Attempt | Body | Refused]
 
 
 def generator(guarded: Guarded, function: Callable[..., Any]) -> Callable[..., Any]:
     """Guard a generator function."""
 
     def call(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        begun = guarded.begin(args, kwargs)
-        if isinstance(begun, Refused):
-            items, value = value_or_error(begun)
-            yield from items
-            return value
-        items = _Items()
-        inner = function(*args, **kwargs)
-        resume: Callable[[], Any] = partial(next, inner)
-        begun.start()
-        try:
-            while True:
-                with begun.inside():  # not across a yield: it would leak into whoever consumes
-                    try:
-                        item = resume()
-                    except StopIteration as done:
-                        value = done.value
-                        break
-                items.add(item)
-                try:
-                    sent = yield item
-                except GeneratorExit:
-                    inner.close()
-                    raise
-                except BaseException as error:  # noqa: BLE001 - it is the body's to handle
-                    resume = partial(inner.throw, error)
-                else:
-                    resume = partial(inner.send, sent)
-        except BaseException as error:
-            begun.raised(error)
-            raise
-        begun.returned(items.kept(value))
-        return value
+        return (yield from steps_of_call(partial(guarded.begin, args, kwargs), partial(function, *args, **kwargs)))
 
     return call
 
@@ -60,46 +33,86 @@ def generator(guarded: Guarded, function: Callable[..., Any]) -> Callable[..., A
 def async_generator(guarded: Guarded, function: Callable[..., Any]) -> Callable[..., Any]:
     """Guard an async generator function."""
 
-    async def call(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        threads = guarded.guard.threads
-        begun = await ask(threads, partial(guarded.begin, args, kwargs), never_began)
-        if isinstance(begun, Refused):
-            for item in value_or_error(begun)[0]:
-                yield item
-            return
-        items = _Items()
-        inner = function(*args, **kwargs)
-        resume: Callable[[], Any] = inner.__anext__
+    def around(*args: Any, **kwargs: Any) -> AbstractAsyncContextManager[Steps]:
+        return _call(guarded.guard.threads, partial(guarded.begin, args, kwargs), partial(function, *args, **kwargs))
+
+    return stepwise(around)
+
+
+def steps_of_call(
+    begin: Begin, make: Callable[[], Iterator[Any]], refuse: Callable[[Refused], Any] = value_or_error
+) -> Generator[Any, Any, Any]:
+    """One call of a tool that is a generator.
+
+    Args:
+        begin: Claims it, with the first step.
+        make: Returns the generator.
+        refuse: Raises what says that it was not run, or returns what was kept of the call that ran: items and value.
+
+    Raises:
+        BaseException: Whatever `refuse` or the generator raises.
+    """
+    begun = begin()
+    if isinstance(begun, Refused):
+        items, value = refuse(begun)
+        yield from items
+        return value
+    kept = _Kept()
+    begun.start()
+    try:
+        value = yield from steps(make(), begun.inside, kept.add)
+    except BaseException as error:
+        begun.raised(error)
+        raise
+    begun.returned(kept.all(value))
+    return value
+
+
+@asynccontextmanager
+async def _call(
+    threads: Threads | None,
+    begin: Begin,
+    make: Callable[[], AsyncIterator[Any]],
+    refuse: Callable[[Refused], Any] = value_or_error,
+    *,
+    awaits_start: bool = False,
+) -> AsyncIterator[Steps]:
+    """As `steps_of_call`, of an async generator.
+
+    Args:
+        threads: Where to wait for the ledger; None waits right here.
+        begin: Claims it, with the first step.
+        make: Returns the generator.
+        refuse: Raises, or returns items and a value.
+        awaits_start: Whether the body says itself that it begins.
+    """
+    begun = await ask(threads, begin, never_began)
+    if isinstance(begun, Refused):
+        yield Steps(_each(refuse(begun)[0]), nullcontext)
+        return
+    kept = _Kept()
+    if not awaits_start:
         begun.start()
-        try:
-            while True:
-                with begun.inside():
-                    try:
-                        item = await resume()
-                    except StopAsyncIteration:
-                        break
-                items.add(item)
-                try:
-                    sent = yield item
-                except GeneratorExit:
-                    await inner.aclose()
-                    raise
-                except BaseException as error:  # noqa: BLE001 - it is the body's to handle
-                    resume = partial(inner.athrow, error)
-                else:
-                    resume = partial(inner.asend, sent)
-        except GeneratorExit as error:
-            begun.raised(error)  # right here: whoever closes a generator may have no event loop any more
-            raise
-        except BaseException as error:
-            await tell(threads, partial(begun.raised, error))
-            raise
-        await tell(threads, partial(begun.returned, items.kept(None)))
-
-    return call
+    try:
+        yield Steps(make(), begun.inside, kept.add)
+    except GeneratorExit as error:
+        begun.raised(error, awaits_start=awaits_start)  # right here: its event loop may have ended
+        raise
+    except BaseException as error:
+        await tell(threads, partial(begun.raised, error, awaits_start=awaits_start))
+        raise
+    await tell(threads, partial(begun.returned, kept.all(None)))
 
 
-class _Items:
+asteps_of_call: Final = stepwise(_call)
+
+
+async def _each(items: Iterable[Any]) -> AsyncIterator[Any]:
+    for item in items:
+        yield item
+
+
+class _Kept:
     """What a generator has yielded, as long as it is not too much."""
 
     def __init__(self) -> None:
@@ -111,5 +124,6 @@ class _Items:
             if len(self._items) > MAX_ITEMS:
                 self._items = None
 
-    def kept(self, value: Any) -> Any:
+    def all(self, value: Any) -> Any:
+        """The items and the value, or that they are not kept."""
         return NOT_KEPT if self._items is None else (self._items, value)

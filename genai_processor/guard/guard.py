@@ -196,8 +196,10 @@ class Guard:
         Args:
             scope: Where call ids and arguments are unique, such as a conversation or an order. Calls inside inherit it.
         """
-        outer = runs.current_run()
-        with self.running(runs.Run(scope if scope is not None or outer is None else outer.scope)):
+        run = runs.Run.within()
+        if scope is not None:
+            run.scope = scope
+        with self.running(run):
             yield
 
     def report_to(self, notes: Notes) -> None:
@@ -209,21 +211,37 @@ class Guard:
     @contextmanager
     def running(self, run: runs.Run, paused: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
         """As `run`, for a run that is made already; types of `paused` end it without killing it. Blocks for the ledger."""
-        token = runs.enter_run(run)
         try:
-            yield
+            with runs.in_run(run):
+                yield
         except BaseException as error:
-            runs.leave_run(token)
             if not isinstance(error, paused):
                 self.died(run)
             raise
-        else:
-            runs.leave_run(token)
+        self.delivered(run.delivered())
+
+    def ended(self, run: runs.Run, error: BaseException | None = None, paused: tuple[type[BaseException], ...] = ()) -> None:
+        """Note how a run has ended that tells of itself step by step. Whoever stops listening does not kill it.
+
+        Args:
+            run: The run.
+            error: What it ended with; None if it ended well.
+            paused: Exceptions that end it without killing it.
+        """
+        if error is None:
             self.delivered(run.delivered())
+        elif isinstance(error, GeneratorExit):
+            run.given_up()
+        elif not isinstance(error, paused):
+            self.died(run)
 
     def died(self, run: runs.Run) -> None:
         """Note that a run has ended before a model saw its latest results."""
         self._desk.undelivered(run.died())
+
+    def lost(self, run: runs.Run) -> None:
+        """Note that a run goes on, but without the results of its current turn."""
+        self._desk.undelivered(run.lost())
 
     def delivered(self, entries: tuple[Entry, ...]) -> None:
         """Note that results which were handed back have been delivered."""

@@ -14,7 +14,7 @@ from genai_processor.guard.attempt import Attempt
 from genai_processor.guard.calls import Call
 from genai_processor.guard.modes import RefusalMode
 from genai_processor.guard.refused import Refused
-from genai_processor.guard.runs import Run, current_run, enter_run, leave_run
+from genai_processor.guard.runs import Run, in_run
 from genai_processor.guard.threads import ask, tell
 from genai_processor.ledger.requests import Outcome
 
@@ -167,20 +167,28 @@ def _returned(attempt: Attempt, value: Any, manners: Manners) -> None:
 async def running(guard: Guard, hint: str | None = None, paused: tuple[type[BaseException], ...] = ()) -> AsyncIterator[Run]:
     """One run of an agent, of which the hook of its framework tells. As `Guard.run`, without keeping the event loop waiting.
 
+    What is inside must not yield to anybody to whom the run is none: see `genai_processor.guard.streams`.
+
     Args:
         guard: The guard.
         hint: The scope that the framework knows of, if it does at this place only.
         paused: Exceptions that end a run without killing it.
     """
-    outer = current_run()
-    run = Run(None if outer is None else outer.scope, hint or (None if outer is None else outer.hint))
-    token = enter_run(run)
+    run = Run.within(hint)
+    async with ends_of(guard, run, paused):
+        with in_run(run):
+            yield run
+
+
+@asynccontextmanager
+async def ends_of(guard: Guard, run: Run, paused: tuple[type[BaseException], ...] = ()) -> AsyncIterator[None]:
+    """Tell how a run ends, as `Guard.ended`, without keeping the event loop waiting. The run is not made the current one."""
     try:
-        yield run
-    except BaseException as error:
-        leave_run(token)
-        if not isinstance(error, (*paused, GeneratorExit)):
-            await tell(guard.threads, partial(guard.died, run))
+        yield
+    except GeneratorExit as error:
+        guard.ended(run, error)  # right here: its event loop may have ended
         raise
-    leave_run(token)
-    await tell(guard.threads, partial(guard.delivered, run.delivered()))
+    except BaseException as error:
+        await tell(guard.threads, partial(guard.ended, run, error, paused))
+        raise
+    await tell(guard.threads, partial(guard.ended, run))

@@ -7,8 +7,10 @@ turn are `undelivered`: whoever runs the agent again must not pay for them twice
 
 from __future__ import annotations
 
-from contextvars import ContextVar, Token
-from typing import Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final, Self
 
 from genai_processor.ledger.entries import Entry
 
@@ -26,26 +28,48 @@ class Run:
     def __init__(self, scope: str | None = None, hint: str | None = None) -> None:
         self.scope = scope
         self.hint = hint
-        self._turn: str | None = None
+        self._outer: Run | None = None
+        self._turns: dict[str | None, str] = {}
         self._returned: dict[str, Entry] = {}
-        self._handed_back: dict[str, Entry] = {}
+        self._handed_back: dict[str, tuple[str | None, Entry]] = {}
+        self._lost: set[str] = set()
         self._dead = False
 
-    def turn_began(self, turn: str | None) -> tuple[Entry, ...]:
+    @classmethod
+    def within(cls, hint: str | None = None) -> Self:
+        """Return a run that begins here, in the scope of the one around it.
+
+        Args:
+            hint: The scope that the framework knows of, if it does at this place only.
+        """
+        outer = current_run()
+        run = cls(None if outer is None else outer.scope, hint or (None if outer is None else outer.hint))
+        run._outer = outer
+        return run
+
+    def turn_began(self, turn: str | None, parent: str | None = None) -> tuple[Entry, ...]:
         """Note the turn of a call that is being claimed; a new one shows that what the last one returned was delivered.
+
+        Args:
+            turn: The turn; None shows nothing.
+            parent: The entry of the call in whose body this one is made. A model that is asked in there has seen what its
+                own calls returned, and nothing of what goes on around it.
 
         Returns:
             The entries that were handed back before, and have been delivered now.
         """
-        if turn is None or turn == self._turn:
+        if turn is None or turn == self._turns.get(parent):
             return ()
-        self._turn = turn
-        return self.delivered()
+        self._turns[parent] = turn
+        for entry in [entry for entry in self._returned.values() if entry.parent == parent]:
+            self._returned.pop(entry.entry_id, None)
+        seen = [entry for within, entry in self._handed_back.values() if within == parent]
+        return tuple(entry for entry in seen if self._handed_back.pop(entry.entry_id, None) is not None)
 
     def delivered(self) -> tuple[Entry, ...]:
         """Note that the model has seen all results; returns what `turn_began` does."""
         self._returned.clear()
-        done = tuple(self._handed_back.values())
+        done = tuple(entry for _, entry in self._handed_back.values())
         self._handed_back.clear()
         return done
 
@@ -53,25 +77,37 @@ class Run:
         """Note that a call has ended well.
 
         Returns:
-            Whether a model may see the result yet: not if it is one of the current turn, and the run has died meanwhile.
+            Whether a model may see the result yet: not if it is one of a turn that is lost, or of the current turn of a run
+            that has died meanwhile.
         """
-        if entry.turn is None or entry.turn != self._turn:
+        if entry.turn in self._lost:
+            return False
+        if entry.turn is None or entry.turn != self._turns.get(entry.parent):
             return True
         self._returned[entry.entry_id] = entry
         return not self._dead
 
-    def take_over(self, inner: Run) -> None:
-        """Note that a run inside this one was given up: what becomes of its latest results is what becomes of this run's."""
-        self._returned.update(inner._returned)
-        self._handed_back.update(inner._handed_back)
+    def given_up(self) -> None:
+        """Note that nobody listens to it any more: what becomes of its latest results is what becomes of the run around it.
 
-    def handed_back(self, entry: Entry) -> None:
-        """Note that a recorded result was the answer to a call of the current turn."""
-        self._handed_back[entry.entry_id] = entry
+        Whoever stopped listening may have seen the answer.
+        """
+        if self._outer is not None:
+            self._outer._returned.update(self._returned)
+            self._outer._handed_back.update(self._handed_back)
+
+    def handed_back(self, entry: Entry, parent: str | None = None) -> None:
+        """Note that a recorded result was the answer to a call of the current turn, made in the body of `parent`, if any."""
+        self._handed_back[entry.entry_id] = parent, entry
 
     def died(self) -> tuple[Entry, ...]:
         """Note that the run has ended before a model saw the latest results; returns the entries of these."""
-        self._dead = True  # before looking: a call may be ending in another thread
+        self._dead = True
+        return self.lost()
+
+    def lost(self) -> tuple[Entry, ...]:
+        """Note that no model will see the results of the current turn, though the run goes on; returns their entries."""
+        self._lost.update(self._turns.values())  # before looking: a call may be ending in another thread
         lost = tuple(self._returned.values())
         self._returned.clear()
         self._handed_back.clear()
@@ -83,14 +119,14 @@ def current_run() -> Run | None:
     return _current.get()
 
 
-def enter_run(run: Run | None) -> Token[Run | None]:
-    """Make a run the current one of this context; give what this returns to `leave_run`."""
-    return _current.set(run)
-
-
-def leave_run(token: Token[Run | None]) -> None:
-    """Undo `enter_run`; in another context there is nothing to undo."""
+@contextmanager
+def in_run(run: Run) -> Iterator[None]:
+    """Make a run the current one of what is inside."""
+    token = _current.set(run)
     try:
-        _current.reset(token)
-    except ValueError:
-        _current.set(None)
+        yield
+    finally:
+        try:
+            _current.reset(token)
+        except ValueError:  # a generator was moved into another context, where there is nothing to undo
+            _current.set(None)

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs and calls that are generators: they are current only while one of their steps runs.
+"""Runs and calls that are generators: what they are is current only while one of their steps runs.
 
 A context variable that is held across a `yield` leaks into whoever consumes.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from genai_processor.guard.runs import Run, current_run, enter_run, leave_run
-from genai_processor.guard.threads import tell
+from genai_processor.guard.running import ends_of
+from genai_processor.guard.runs import Run, in_run
 
 if TYPE_CHECKING:
     from genai_processor.guard.guard import Guard
@@ -21,16 +22,51 @@ Inside = Callable[[], AbstractContextManager[Any]]
 """Makes something current for as long as a step runs."""
 
 
-def steps(inner: Iterator[Any], inside: Inside) -> Generator[Any, None, Any]:
-    """Yield what an iterator yields, each step of it inside something; what it returns at last is returned."""
+def _unnoticed(item: Any) -> None:
+    return None
+
+
+class Steps(NamedTuple):
+    """An async iterator, and what is to be around its steps.
+
+    Attributes:
+        inner: The iterator.
+        inside: Entered for each step.
+        seen: Gets each item before whoever consumes does.
+    """
+
+    inner: AsyncIterator[Any]
+    inside: Inside
+    seen: Callable[[Any], object] = _unnoticed
+
+
+def steps(inner: Iterator[Any], inside: Inside, seen: Callable[[Any], object] = _unnoticed) -> Generator[Any, Any, Any]:
+    """Yield what an iterator yields, each step of it inside something, and return what it returns.
+
+    Args:
+        inner: The iterator. What is sent or thrown in is sent on to it, if it is a generator; it is closed at the end.
+        inside: Entered for each step.
+        seen: Gets each item before whoever consumes does.
+    """
+    resume: Callable[[], Any] = partial(next, inner)
     try:
         while True:
             with inside():
                 try:
-                    item = next(inner)
+                    item = resume()
                 except StopIteration as done:
                     return done.value
-            yield item
+            seen(item)
+            try:
+                sent = yield item
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                if not hasattr(inner, "throw"):
+                    raise
+                resume = partial(inner.throw, error)  # it is the generator's to handle
+            else:
+                resume = partial(next, inner) if sent is None else partial(inner.send, sent)  # type: ignore[attr-defined]
     finally:
         close = getattr(inner, "close", None)
         if close is not None:
@@ -38,65 +74,68 @@ def steps(inner: Iterator[Any], inside: Inside) -> Generator[Any, None, Any]:
                 close()
 
 
-async def asteps(inner: AsyncIterator[Any], inside: Inside) -> AsyncGenerator[Any, None]:
-    """As `steps`, of an async iterator."""
-    try:
-        while True:
-            with inside():
-                try:
-                    item = await anext(inner)
-                except StopAsyncIteration:
-                    return
-            yield item
-    finally:
-        close = getattr(inner, "aclose", None)
-        if close is not None:
-            with inside():
-                await close()
-
-
-def run_within(hint: str | None = None) -> Run:
-    """Return a run of an agent that begins here, in the scope of the one around it.
+def stepwise(
+    around: Callable[..., AbstractAsyncContextManager[Steps]],
+) -> Callable[..., AsyncGenerator[Any, Any]]:
+    """Return an async generator function that does what `steps` does, of an async iterator.
 
     Args:
-        hint: The scope that the framework knows of, if it does at this place only.
+        around: Called with its arguments. What it returns is entered with the first step, and left after the last, or with
+            whatever ends it: it says what to step through, and tells how that ended. The iterator is closed by then.
     """
-    outer = current_run()
-    return Run(None if outer is None else outer.scope, hint or (None if outer is None else outer.hint))
+
+    @functools.wraps(around)
+    async def stepping(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        async with around(*args, **kwargs) as (inner, inside, seen):
+            resume: Callable[[], Any] = inner.__anext__
+            try:
+                while True:
+                    with inside():
+                        try:
+                            item = await resume()
+                        except StopAsyncIteration:
+                            break
+                    seen(item)
+                    try:
+                        sent = yield item
+                    except GeneratorExit:
+                        raise
+                    except BaseException as error:
+                        if not hasattr(inner, "athrow"):
+                            raise
+                        resume = partial(inner.athrow, error)  # it is the generator's to handle
+                    else:
+                        resume = inner.__anext__ if sent is None else partial(inner.asend, sent)  # type: ignore[attr-defined]
+            finally:
+                close = getattr(inner, "aclose", None)
+                if close is not None:
+                    with inside():
+                        await close()
+
+    return stepping
 
 
-def run_of_steps(guard: Guard, inner: Iterator[Any], run: Run) -> Generator[Any, None, Any]:
-    """One run of an agent that tells of itself step by step. Who stops listening does not kill it."""
+def run_of_steps(guard: Guard, inner: Iterator[Any], run: Run) -> Generator[Any, Any, Any]:
+    """One run of an agent that tells of itself step by step.
+
+    Args:
+        guard: The guard.
+        inner: What the run yields.
+        run: The run.
+    """
     try:
-        value = yield from steps(inner, partial(_in_run, run))
-    except GeneratorExit:
+        value = yield from steps(inner, partial(in_run, run))
+    except BaseException as error:
+        guard.ended(run, error)
         raise
-    except BaseException:
-        guard.died(run)
-        raise
-    guard.delivered(run.delivered())
+    guard.ended(run)
     return value
 
 
-async def run_of_asteps(guard: Guard, inner: AsyncIterator[Any], run: Run) -> AsyncGenerator[Any, None]:
-    """As `run_of_steps`, of an async iterator."""
-    own = asteps(inner, partial(_in_run, run))
-    try:
-        async for item in own:
-            yield item
-    except GeneratorExit:
-        await own.aclose()
-        raise
-    except BaseException:
-        await tell(guard.threads, partial(guard.died, run))
-        raise
-    await tell(guard.threads, partial(guard.delivered, run.delivered()))
-
-
-@contextmanager
-def _in_run(run: Run) -> Iterator[None]:
-    token = enter_run(run)
-    try:
-        yield
-    finally:
-        leave_run(token)
+@stepwise
+@asynccontextmanager
+async def run_of_asteps(guard: Guard, inner: AsyncIterator[Any], run: Run | None = None) -> AsyncIterator[Steps]:
+    """As `run_of_steps`, of an async iterator; by default of a run that begins with the first step."""
+    run = Run.within() if run is None else run
+    async with ends_of(guard, run):
+        yield Steps(inner, partial(in_run, run))

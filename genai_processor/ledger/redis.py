@@ -101,7 +101,8 @@ class _RedisStore:
         self.clock = ServerClock()
         self._prefix = f"{{{prefix}}}:"
         try:
-            made = redis.ConnectionPool.from_url(url)
+            # From the beginning: a pool of RESP 3 brings options with it that a connection of RESP 2 does not take.
+            made = redis.ConnectionPool.from_url(url, protocol=2)
             made.connection_kwargs.update(protocol=2, decode_responses=False)
             made.connection_class(**made.connection_kwargs)  # which connects later, and knows its options now
         except (ValueError, TypeError):

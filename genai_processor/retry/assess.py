@@ -12,7 +12,7 @@ from genai_processor.retry.joins import Turns
 from genai_processor.retry.nodes import Node
 from genai_processor.retry.offers import Offers
 from genai_processor.retry.policy import Policy, same_tool
-from genai_processor.retry.proof_of_start import NOTHING_PROVEN, Proof, started
+from genai_processor.retry.proof_of_start import NOTHING_PROVEN, REFUSED, Proof, started
 from genai_processor.retry.proofs import Context, grounds_of, never_started, wrong_with
 from genai_processor.retry.trace import Trace
 from genai_processor.retry.verdict import (
@@ -31,6 +31,7 @@ from genai_processor.spans.arguments import (
     needs_nothing,
     read_arguments,
 )
+from genai_processor.spans.read import refused_by_guard
 
 # Reading a member of an enum class costs more than reading a global, and these are asked for on every call.
 _WELL, _FAILED, _COMPLETE, _SPAN_ID = Ended.WELL, Ended.FAILED, ArgumentsState.COMPLETE, CallIdSource.SPAN
@@ -93,6 +94,8 @@ class Assessor:
         arguments, source = self.arguments_of(call)
         ended, how = self._ending(call)
         proof = self._proof(call)
+        if proof.execution is not Execution.STARTED and any(refused_by_guard(v.span.attributes) for v in call.views()):
+            ended, proof = _FAILED, REFUSED
         if ended is not _WELL and arguments.state is _COMPLETE and wrong_with(arguments, self._offers_of(call)):
             arguments = arguments._replace(state=ArgumentsState.MALFORMED)
         scope = self.scope_of(call)

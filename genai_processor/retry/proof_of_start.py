@@ -27,6 +27,7 @@ class Proof(NamedTuple):
 
 
 NOTHING_PROVEN = Proof(Execution.UNKNOWN)
+REFUSED = Proof(Execution.NOT_STARTED, Reason.REFUSED_BY_GUARD, evidence=("the guard refused it",))
 
 
 def started(call: Node, execution_of: Callable[[Node], Execution], paused: Callable[[Node], bool]) -> Proof:

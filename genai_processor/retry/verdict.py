@@ -195,6 +195,8 @@ def _decide(call: CallFacts) -> tuple[RetryVerdict, Reason]:
     if call.ended is Ended.PAUSED and not call.reached_outside:
         return RetryVerdict.NO_RETRY_NEEDED, Reason.PAUSED
     if call.execution is Execution.NOT_STARTED:
+        if call.rejection is Reason.REFUSED_BY_GUARD:  # it did nothing itself; what stood in its way may have
+            return RetryVerdict.QUARANTINED, Reason.REFUSED_BY_GUARD
         return RetryVerdict.RETRYABLE_PRE_EXECUTION, call.rejection or Reason.REJECTED_BEFORE_EXECUTION
     if call.effect is Effect.READ_ONLY:
         return RetryVerdict.RETRYABLE_READ_ONLY, Reason.READ_ONLY_TOOL

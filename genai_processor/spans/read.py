@@ -212,9 +212,24 @@ def _failures(span: Span, dialect: Dialect, result: Any, error_types: tuple[str,
 _ERROR = int(StatusCode.ERROR)  # comparing with the member itself is slower
 
 
+GUARD_OUTCOME = "genai.guard.outcome"
+"""What this package's guard did with a call, on the spans that it tagged."""
+
+_NOT_RUN = frozenset({"refused", "handed_back"})
+
+
 def from_cache(attributes: Mapping[str, Any]) -> bool:
-    """Whether a tool span says that a cache answered: nothing was executed."""
-    return attributes.get("crewai.tool.from_cache") is True or attributes.get("gen_ai.tool.from_cache") is True
+    """Whether a tool span says that nothing was executed: a cache answered, or a guard did."""
+    return (
+        attributes.get("crewai.tool.from_cache") is True
+        or attributes.get("gen_ai.tool.from_cache") is True
+        or attributes.get(GUARD_OUTCOME) in _NOT_RUN
+    )
+
+
+def refused_by_guard(attributes: Mapping[str, Any]) -> bool:
+    """Whether a tool span says that a guard did not let its call run, because another attempt stood in its way."""
+    return attributes.get(GUARD_OUTCOME) == "refused"
 
 
 def tools_on_offer(span: Span, dialect: Dialect, is_cut: Callable[[str], bool]) -> ToolList | None:

@@ -12,6 +12,8 @@ import pytest
 from genai_processor.guard import hooks
 from genai_processor.guard.guard import Guard
 
+pytest.register_assert_rewrite("support.hooked", "support.incidents")
+
 NEEDS = {
     "agent_framework": "agent_framework",
     "agno": "agno",
@@ -26,6 +28,7 @@ NEEDS = {
     "pydantic_ai": "pydantic_ai",
     "semantic_kernel": "semantic_kernel",
     "smolagents": "smolagents",
+    "span_binding": "opentelemetry.instrumentation.genai.langchain",
     "strands": "strands",
 }
 """Test file -> the package without which there is nothing to test."""

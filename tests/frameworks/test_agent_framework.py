@@ -4,64 +4,32 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 pytest.importorskip("agent_framework")
 
-from agent_framework import AgentSession, Content, FunctionInvocationLayer, FunctionTool, _tools, function_middleware, tool
+from agent_framework import AgentSession, Content, function_middleware, tool
+from support.hooked import installing_tests
+from support.incidents import Install, incident_tests, states
 
 from benchmarks.incidents.agent_framework import (
     INCIDENTS,
     Ask,
     agent,
-    approved_in_another_process,
     ask,
     failing,
-    killed,
     paying,
 )
-from benchmarks.incidents.kit import Incident, World, count
+from benchmarks.incidents.kit import World
 from genai_processor.errors import ToolSpanCommitmentError
-from genai_processor.guard import hooks
 from genai_processor.guard.context import idempotency_key, not_executed
 from genai_processor.guard.guard import Guard
+from genai_processor.guard.hooks.agent_framework import HOOK
 from genai_processor.ledger import Entry, Resolution, State
 
-Install = Callable[..., Guard]
-ELSEWHERE = (killed, approved_in_another_process)  # in processes that have ledgers of their own
-each_incident = pytest.mark.parametrize("incident", INCIDENTS, ids=lambda incident: incident.name)
-
-
-@each_incident
-def test_bare(incident: Incident) -> None:
-    assert count(incident) == incident.bare
-
-
-@each_incident
-def test_observed(incident: Incident, guarded: Install, caplog: pytest.LogCaptureFixture) -> None:
-    guarded(mode="observe")
-    with caplog.at_level(logging.WARNING, "genai_processor"):
-        assert count(incident) == incident.bare
-    if incident.tell not in ELSEWHERE:
-        assert ("The guard only observes" in caplog.text) is (incident.bare != incident.enforced)
-
-
-@each_incident
-def test_enforced(incident: Incident, guarded: Install) -> None:
-    guarded()
-    assert count(incident) == incident.enforced
-
-
-@pytest.mark.parametrize(
-    "incident", [one for one in INCIDENTS if one.tell not in ELSEWHERE], ids=lambda incident: incident.name
-)
-def test_enforced_on_a_ledger_in_a_file(incident: Incident, guarded: Install, tmp_path: Any) -> None:
-    guarded(f"sqlite:///{tmp_path}/ledger.db")
-    assert count(incident) == incident.enforced
+test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(INCIDENTS)
 
 
 def run(made: Any, session: AgentSession | None = None, **more: Any) -> Any:
@@ -73,10 +41,6 @@ def run(made: Any, session: AgentSession | None = None, **more: Any) -> Any:
 
 def entries(guard: Guard, made: Any) -> list[Entry]:
     return [entry for call_id in made.client.asked for entry in guard.ledger.by_call("c1", call_id)]
-
-
-def states(guard: Guard) -> dict[State, int]:
-    return {state: number for state, number in guard.ledger.counts().items() if number}
 
 
 def test_the_model_is_told_and_the_other_calls_finish(guarded: Install) -> None:
@@ -296,38 +260,9 @@ def test_a_tool_that_is_invoked_directly_answers_with_contents(guarded: Install)
     assert [type(content) for content in parsed] == [Content]
 
 
-def test_uninstalling_restores_the_framework(guarded: Install) -> None:
-    def now() -> list[Any]:
-        return [
-            _tools._execute_function_calls,
-            FunctionTool.__dict__["invoke"],
-            FunctionTool.__dict__["_invoke_function"],
-            FunctionInvocationLayer.__dict__["_get_response_with_function_invocation"],
-            FunctionInvocationLayer.__dict__["_stream_response_with_function_invocation"],
-        ]
-
-    before = now()
-    guarded()
-    assert not any(one is other for one, other in zip(now(), before, strict=True))
-    hooks.uninstall()
-    assert all(one is other for one, other in zip(now(), before, strict=True))
-
-
-def test_installing_twice_guards_once(guarded: Install) -> None:
-    guarded()
-    guard = guarded()
-    run(agent([paying(World())], [ask()]))
-    assert states(guard) == {State.COMPLETED: 1}
-
-
-def test_a_version_that_it_does_not_know_is_left_alone(
-    guarded: Install, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def other(something: Any) -> None: ...
-
-    before = FunctionTool.__dict__["invoke"]
-    monkeypatch.setattr(_tools, "_execute_function_calls", other)
-    guarded()
-    assert _tools._execute_function_calls is other
-    assert FunctionTool.__dict__["invoke"] is before
-    assert caplog.text.count("is not laid out as the guard knows it") == 1
+(
+    test_uninstalling_puts_back_what_was_there,
+    test_installing_again_wraps_nothing_twice,
+    test_an_unknown_version_is_left_alone,
+    test_a_guard_may_be_there_before_the_framework,
+) = installing_tests(HOOK, INCIDENTS)

@@ -4,24 +4,20 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("agno")
 
-from agno.models.base import Model
 from agno.run.base import RunStatus
 from agno.tools.function import Function, FunctionCall
+from support.hooked import installing_tests
+from support.incidents import Install, incident_tests, states
 
 from benchmarks.incidents.agno import (
     INCIDENTS,
-    REPOSITORY,
     Scripted,
     agent,
     approval,
@@ -32,46 +28,13 @@ from benchmarks.incidents.agno import (
     refund,
     team,
 )
-from benchmarks.incidents.kit import Incident, World, count
-from genai_processor.guard import hooks
+from benchmarks.incidents.kit import World
 from genai_processor.guard.context import idempotency_key, not_executed
-from genai_processor.guard.guard import Guard
+from genai_processor.guard.hooks.agno import HOOK
 from genai_processor.ledger import Resolution, State
 
-Install = Callable[..., Guard]
-each_incident = pytest.mark.parametrize("incident", INCIDENTS, ids=lambda incident: incident.name)
+test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(INCIDENTS)
 EXECUTE = "_execute" if hasattr(FunctionCall, "_execute") else "execute"
-
-
-def states(guard: Guard) -> dict[State, int]:
-    return {state: number for state, number in guard.ledger.counts().items() if number}
-
-
-@each_incident
-def test_bare(incident: Incident) -> None:
-    assert count(incident) == incident.bare
-
-
-@each_incident
-def test_observed(incident: Incident, guarded: Install, caplog: pytest.LogCaptureFixture) -> None:
-    guarded(mode="observe")
-    with caplog.at_level(logging.WARNING, "genai_processor"):
-        assert count(incident) == incident.bare
-    if incident.name != "a tool hook tries again":  # what happens inside one call is refused, but not foretold
-        assert ("The guard only observes" in caplog.text) is (incident.bare != incident.enforced)
-
-
-@each_incident
-def test_enforced(incident: Incident, guarded: Install) -> None:
-    guarded()
-    assert count(incident) == incident.enforced
-
-
-@each_incident
-def test_enforced_on_a_ledger_in_a_file(incident: Incident, guarded: Install, tmp_path: Path) -> None:
-    if "process" not in incident.name:  # which has one already
-        guarded(f"sqlite:///{tmp_path}/ledger.db")
-        assert count(incident) == incident.enforced
 
 
 def test_the_model_is_told_and_the_other_calls_finish(guarded: Install) -> None:
@@ -237,38 +200,9 @@ def test_a_generator_that_nobody_takes_anything_from_was_never_claimed(guarded: 
     assert states(guard) == {}
 
 
-def test_uninstalling_restores_the_framework(guarded: Install) -> None:
-    before = FunctionCall.__dict__[EXECUTE], Model.__dict__["aresponse_stream"]
-    guarded()
-    assert FunctionCall.__dict__[EXECUTE] is not before[0]
-    hooks.uninstall()
-    assert (FunctionCall.__dict__[EXECUTE], Model.__dict__["aresponse_stream"]) == before
-
-
-def test_installing_twice_guards_once(guarded: Install) -> None:
-    guarded()
-    guard, world = guarded(), World()
-    agent(Scripted([refund("c1")], "done"), pays_in_thread(world)).run("refund o1")
-    assert guard.ledger.stats().entries == 1
-
-
-def test_a_version_that_it_does_not_know_is_left_alone(
-    guarded: Install, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def other(self: Any, something: Any) -> None: ...
-
-    before = FunctionCall.__dict__[EXECUTE]
-    monkeypatch.setattr(Model, "response", other)
-    guarded()
-    assert FunctionCall.__dict__[EXECUTE] is before
-    assert caplog.text.count("is not laid out as the guard knows it") == 1
-
-
-def test_it_stands_in_front_of_what_is_imported_after_it() -> None:
-    script = (
-        "from genai_processor.guard import hooks; from genai_processor.guard.guard import Guard; hooks.install(Guard())\n"
-        "import agno.agent, agno.team\n"
-        "from genai_processor.guard.hooks.installing import _installed; print(len(_installed['agno']))"
-    )
-    shown = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert shown.stdout.split() == ["7"]
+(
+    test_uninstalling_puts_back_what_was_there,
+    test_installing_again_wraps_nothing_twice,
+    test_an_unknown_version_is_left_alone,
+    test_a_guard_may_be_there_before_the_framework,
+) = installing_tests(HOOK, INCIDENTS)

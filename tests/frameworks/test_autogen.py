@@ -4,11 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import subprocess
-import sys
-from collections.abc import AsyncGenerator, Callable
-from pathlib import Path
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -22,10 +18,11 @@ from autogen_agentchat.tools import AgentTool
 from autogen_core import CancellationToken
 from autogen_core.tools import BaseStreamTool, BaseTool, FunctionTool
 from pydantic import BaseModel
+from support.hooked import installing_tests
+from support.incidents import Install, incident_tests, states
 
 from benchmarks.incidents.autogen import (
     INCIDENTS,
-    REPOSITORY,
     Scripted,
     agent,
     asked_again,
@@ -35,19 +32,13 @@ from benchmarks.incidents.autogen import (
     refund,
     run,
 )
-from benchmarks.incidents.kit import Incident, World, count
+from benchmarks.incidents.kit import World
 from genai_processor.errors import ToolSpanCommitmentError
-from genai_processor.guard import hooks
 from genai_processor.guard.context import idempotency_key, not_executed
-from genai_processor.guard.guard import Guard
+from genai_processor.guard.hooks.autogen import HOOK
 from genai_processor.ledger import Resolution, State
 
-Install = Callable[..., Guard]
-each_incident = pytest.mark.parametrize("incident", INCIDENTS, ids=lambda incident: incident.name)
-
-
-def states(guard: Guard) -> dict[State, int]:
-    return {state: number for state, number in guard.ledger.counts().items() if number}
+test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(INCIDENTS)
 
 
 class Order(BaseModel):
@@ -84,32 +75,6 @@ class OwnStream(BaseStreamTool[Order, Paid, Paid]):
         yield Paid(text=self.world.commit(args.order))
         if self.fails:
             raise ConnectionError("502 Bad Gateway")
-
-
-@each_incident
-def test_bare(incident: Incident) -> None:
-    assert count(incident) == incident.bare
-
-
-@each_incident
-def test_observed(incident: Incident, guarded: Install, caplog: pytest.LogCaptureFixture) -> None:
-    guarded(mode="observe")
-    with caplog.at_level(logging.WARNING, "genai_processor"):
-        assert count(incident) == incident.bare
-    assert ("The guard only observes" in caplog.text) is (incident.bare != incident.enforced)
-
-
-@each_incident
-def test_enforced(incident: Incident, guarded: Install) -> None:
-    guarded()
-    assert count(incident) == incident.enforced
-
-
-@each_incident
-def test_enforced_on_a_ledger_in_a_file(incident: Incident, guarded: Install, tmp_path: Path) -> None:
-    if "process" not in incident.name:  # which has one already
-        guarded(f"sqlite:///{tmp_path}/ledger.db")
-        assert count(incident) == incident.enforced
 
 
 def test_the_model_is_told_and_the_other_calls_finish(guarded: Install) -> None:
@@ -279,38 +244,9 @@ def test_keys_do_not_outlive_their_calls(guarded: Install) -> None:
     asyncio.run(story())
 
 
-def test_uninstalling_restores_the_framework(guarded: Install) -> None:
-    before = BaseTool.__dict__["run_json"], AssistantAgent.__dict__["_process_model_result"]
-    guarded()
-    assert BaseTool.__dict__["run_json"] is not before[0]
-    hooks.uninstall()
-    assert (BaseTool.__dict__["run_json"], AssistantAgent.__dict__["_process_model_result"]) == before
-
-
-def test_installing_twice_guards_once(guarded: Install) -> None:
-    guarded()
-    guard, world = guarded(), World()
-    run(world, agent(Scripted([refund("c1")], "done"), pays(world)))
-    assert guard.ledger.stats().entries == 1
-
-
-def test_a_version_that_it_does_not_know_is_left_alone(
-    guarded: Install, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def other(self: Any, something: Any) -> None: ...
-
-    before = BaseTool.__dict__["run_json"]
-    monkeypatch.setattr(FunctionTool, "run", other)
-    guarded()
-    assert BaseTool.__dict__["run_json"] is before
-    assert caplog.text.count("is not laid out as the guard knows it") == 1
-
-
-def test_it_stands_in_front_of_what_is_imported_after_it() -> None:
-    script = (
-        "from genai_processor.guard import hooks; from genai_processor.guard.guard import Guard; hooks.install(Guard())\n"
-        "import autogen_agentchat.agents\n"
-        "from genai_processor.guard.hooks.installing import _installed; print(len(_installed['AutoGen']))"
-    )
-    shown = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert shown.stdout.split() == ["4"]
+(
+    test_uninstalling_puts_back_what_was_there,
+    test_installing_again_wraps_nothing_twice,
+    test_an_unknown_version_is_left_alone,
+    test_a_guard_may_be_there_before_the_framework,
+) = installing_tests(HOOK, INCIDENTS)

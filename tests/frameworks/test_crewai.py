@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from typing import Any
 
 import pytest
@@ -14,14 +13,12 @@ pytest.importorskip("crewai.agents.agent_executor")
 from crewai.tools import BaseTool
 from crewai.tools.tool_failure import ToolFailure
 from support.hooked import (
-    check_that_an_unknown_version_is_left_alone,
-    check_that_installing_again_wraps_nothing_twice,
-    check_that_uninstalling_puts_back_what_was_there,
-    effects_of_a_guard_that_was_there_first,
     entries,
     hooked,
+    installing_tests,
     states,
 )
+from support.incidents import incident_tests
 
 from benchmarks.incidents import crewai as stories
 from benchmarks.incidents.crewai import (
@@ -36,13 +33,13 @@ from benchmarks.incidents.crewai import (
     refund_that_works,
     run,
 )
-from benchmarks.incidents.kit import Incident, World, count
+from benchmarks.incidents.kit import World
 from genai_processor.errors import ToolSpanCommitmentError
 from genai_processor.guard.context import idempotency_key
 from genai_processor.guard.hooks.crewai import HOOK
 from genai_processor.ledger.entries import Resolution
 
-every_incident = pytest.mark.parametrize("incident", stories.INCIDENTS, ids=lambda incident: incident.name)
+test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(stories.INCIDENTS)
 
 
 def told(made: Any) -> list[str]:
@@ -55,28 +52,6 @@ def refusal(entry: Any, why: str = "an earlier attempt at the same action may ha
         f"refund was not run: {why}. Do not call it again with these arguments; report this instead. "
         f"A person has to settle entry {entry.entry_id} first."
     )
-
-
-@every_incident
-def test_without_a_guard_the_incident_takes_place(incident: Incident) -> None:
-    assert count(incident) == incident.bare
-
-
-@every_incident
-def test_a_guard_that_observes_changes_nothing_and_says_what_it_would_do(
-    incident: Incident, caplog: pytest.LogCaptureFixture
-) -> None:
-    with hooked("observe"), caplog.at_level(logging.WARNING):
-        assert count(incident) == incident.bare
-    if incident.tell is not stories.run_by_another_process:
-        said = "The guard only observes" in caplog.text
-        assert said == (incident.bare != incident.enforced)
-
-
-@every_incident
-def test_a_guard_that_enforces_prevents_it(incident: Incident) -> None:
-    with hooked():
-        assert count(incident) == incident.enforced
 
 
 def test_the_model_is_told_in_our_words_and_nothing_asks_it_to_try_again() -> None:
@@ -281,18 +256,6 @@ def test_the_body_gets_the_key_of_its_intent_and_a_released_retry_the_same(kind:
     assert idempotency_key() is None
 
 
-def test_uninstalling_puts_back_what_was_there() -> None:
-    check_that_uninstalling_puts_back_what_was_there(HOOK)
-
-
-def test_installing_again_wraps_nothing_twice() -> None:
-    check_that_installing_again_wraps_nothing_twice(HOOK)
-
-
-def test_an_unknown_version_is_left_alone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    check_that_an_unknown_version_is_left_alone(HOOK, monkeypatch, caplog)
-
-
 def test_the_latest_guard_is_asked_and_only_it() -> None:
     with hooked() as first, hooked() as second, second.run("o7"):
         stories.new_id(World())
@@ -300,5 +263,9 @@ def test_the_latest_guard_is_asked_and_only_it() -> None:
         assert states(first, "o7", "refund", **ORDER) == []
 
 
-def test_a_guard_may_be_there_before_the_framework() -> None:
-    assert effects_of_a_guard_that_was_there_first("benchmarks.incidents.crewai:new_id") == ["o7"]
+(
+    test_uninstalling_puts_back_what_was_there,
+    test_installing_again_wraps_nothing_twice,
+    test_an_unknown_version_is_left_alone,
+    test_a_guard_may_be_there_before_the_framework,
+) = installing_tests(HOOK, stories.INCIDENTS)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 import pytest
 
@@ -16,11 +15,9 @@ if not OLD:
     pytest.skip("no crewai before 1.9", allow_module_level=True)
 
 from support.hooked import (
-    check_that_an_unknown_version_is_left_alone,
-    check_that_installing_again_wraps_nothing_twice,
-    check_that_uninstalling_puts_back_what_was_there,
     entries,
     hooked,
+    installing_tests,
     states,
 )
 
@@ -97,13 +94,9 @@ def test_a_body_that_fails_is_an_attempt_whoever_calls_it() -> None:
             assert states(guard, "o7", "refund", order=kind) == ["quarantined"]
 
 
-def test_uninstalling_puts_back_what_was_there() -> None:
-    check_that_uninstalling_puts_back_what_was_there(HOOK)
-
-
-def test_installing_again_wraps_nothing_twice() -> None:
-    check_that_installing_again_wraps_nothing_twice(HOOK)
-
-
-def test_an_unknown_version_is_left_alone(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    check_that_an_unknown_version_is_left_alone(HOOK, monkeypatch, caplog)
+(
+    test_uninstalling_puts_back_what_was_there,
+    test_installing_again_wraps_nothing_twice,
+    test_an_unknown_version_is_left_alone,
+    _,
+) = installing_tests(HOOK, stories.INCIDENTS)

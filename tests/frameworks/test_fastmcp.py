@@ -4,47 +4,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable
-from pathlib import Path
 
-import pytest
 from fastmcp.exceptions import ToolError
+from support.incidents import Install, incident_tests
 
 from benchmarks.incidents import mcp as told
 from benchmarks.incidents.fastmcp import FASTMCP, INCIDENTS
-from benchmarks.incidents.kit import Incident, World, count
+from benchmarks.incidents.kit import World
 from genai_processor.errors import ToolSpanCommitmentError
-from genai_processor.guard.guard import Guard
 from genai_processor.ledger import State
 
-Install = Callable[..., Guard]
-each_incident = pytest.mark.parametrize("incident", INCIDENTS, ids=lambda incident: incident.name)
-
-
-@each_incident
-def test_bare(incident: Incident) -> None:
-    assert count(incident) == incident.bare
-
-
-@each_incident
-def test_observed(incident: Incident, guarded: Install, caplog: pytest.LogCaptureFixture) -> None:
-    guarded(mode="observe")
-    with caplog.at_level(logging.WARNING, "genai_processor"):
-        assert count(incident) == incident.bare
-    assert ("The guard only observes" in caplog.text) is (incident.bare != incident.enforced)
-
-
-@each_incident
-def test_enforced(incident: Incident, guarded: Install) -> None:
-    guarded()
-    assert count(incident) == incident.enforced
-
-
-@each_incident
-def test_enforced_on_a_ledger_in_a_file(incident: Incident, guarded: Install, tmp_path: Path) -> None:
-    guarded(f"sqlite:///{tmp_path}/ledger.db")
-    assert count(incident) == incident.enforced
+test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(INCIDENTS)
 
 
 def test_the_application_hears_of_a_refusal_as_of_any_error(guarded: Install) -> None:

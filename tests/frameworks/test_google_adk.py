@@ -6,20 +6,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
-import logging
-from collections.abc import Callable
-from importlib.metadata import version
-from typing import Any
 
 import pytest
 
 pytest.importorskip("google.adk")
 
-from google.adk.agents import BaseAgent
-from google.adk.plugins.plugin_manager import PluginManager
 from google.adk.plugins.reflect_retry_tool_plugin import ReflectAndRetryToolPlugin
-from google.adk.runners import Runner
 from google.adk.tools import FunctionTool, ToolContext, exit_loop
+from support.hooked import installing_tests
+from support.incidents import Install, incident_tests, states
 
 from benchmarks.incidents.google_adk import (
     IN_THREADS,
@@ -28,58 +23,23 @@ from benchmarks.incidents.google_adk import (
     Shop,
     ask,
     failing,
-    killed,
     paying,
     with_error_callback,
 )
-from benchmarks.incidents.kit import Incident, World, count
+from benchmarks.incidents.kit import World
 from genai_processor.errors import ToolSpanCommitmentError
-from genai_processor.guard import hooks
 from genai_processor.guard.context import idempotency_key, not_executed
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks.google_adk import HOOK
 from genai_processor.ledger import Entry, Resolution, State
 
-Install = Callable[..., Guard]
-each_incident = pytest.mark.parametrize("incident", INCIDENTS, ids=lambda incident: incident.name)
+test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(INCIDENTS)
 CALLER = importlib.import_module(HOOK.targets[0].module)
 CALL = HOOK.targets[0].name
 
 
-@each_incident
-def test_bare(incident: Incident) -> None:
-    assert count(incident) == incident.bare
-
-
-@each_incident
-def test_observed(incident: Incident, guarded: Install, caplog: pytest.LogCaptureFixture) -> None:
-    guarded(mode="observe")
-    with caplog.at_level(logging.WARNING, "genai_processor"):
-        assert count(incident) == incident.bare
-    if incident.tell is not killed:  # which warns in another process
-        assert ("The guard only observes" in caplog.text) is (incident.bare != incident.enforced)
-
-
-@each_incident
-def test_enforced(incident: Incident, guarded: Install) -> None:
-    guarded()
-    assert count(incident) == incident.enforced
-
-
-@pytest.mark.parametrize(
-    "incident", [one for one in INCIDENTS if one.tell is not killed], ids=lambda incident: incident.name
-)
-def test_enforced_on_a_ledger_in_a_file(incident: Incident, guarded: Install, tmp_path: Any) -> None:
-    guarded(f"sqlite:///{tmp_path}/ledger.db")
-    assert count(incident) == incident.enforced
-
-
 def entries(guard: Guard, shop: Shop) -> list[Entry]:
     return [entry for call_id in shop.model.asked for entry in guard.ledger.by_call(shop.session, call_id)]
-
-
-def states(guard: Guard) -> dict[State, int]:
-    return {state: number for state, number in guard.ledger.counts().items() if number}
 
 
 def test_the_model_is_told_and_the_other_calls_finish(guarded: Install) -> None:
@@ -280,39 +240,9 @@ def test_a_consumer_that_stops_early_leaves_nothing_undelivered(guarded: Install
     assert states(guard) == {State.COMPLETED: 1}
 
 
-def test_uninstalling_restores_the_framework(guarded: Install) -> None:
-    def now() -> list[Any]:
-        return [
-            getattr(CALLER, CALL),
-            FunctionTool.__dict__["_invoke_callable"],
-            PluginManager.__dict__["run_on_tool_error_callback"],
-            Runner.__dict__["run_async"],
-            Runner.__dict__["run_live"],
-            BaseAgent.__dict__["run_async"],
-        ]
-
-    before = now()
-    guarded()
-    assert not any(one is other for one, other in zip(now(), before, strict=True))
-    hooks.uninstall()
-    assert all(one is other for one, other in zip(now(), before, strict=True))
-
-
-def test_installing_twice_guards_once(guarded: Install) -> None:
-    guarded()
-    guard, world = guarded(), World()
-    asyncio.run(Shop([paying(world)], [[ask()]]).run())
-    assert states(guard) == {State.COMPLETED: 1}
-
-
-def test_a_version_that_it_does_not_know_is_left_alone(
-    guarded: Install, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def other(something: Any) -> None: ...
-
-    before = Runner.__dict__["run_async"]
-    monkeypatch.setattr(CALLER, CALL, other)
-    guarded()
-    assert getattr(CALLER, CALL) is other
-    assert Runner.__dict__["run_async"] is before
-    assert caplog.text.count(f"google-adk {version('google-adk')} is not laid out as the guard knows it") == 1
+(
+    test_uninstalling_puts_back_what_was_there,
+    test_installing_again_wraps_nothing_twice,
+    test_an_unknown_version_is_left_alone,
+    test_a_guard_may_be_there_before_the_framework,
+) = installing_tests(HOOK, INCIDENTS)

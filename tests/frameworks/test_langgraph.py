@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import operator
 from typing import Annotated, Any, TypedDict
 
@@ -19,7 +18,8 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.prebuilt import InjectedState, ToolNode, tools_condition
 from langgraph.types import Command, RetryPolicy
-from support.graphs import Install, run, sync_and_async, told
+from support.graphs import run, sync_and_async, told
+from support.incidents import Install, each, incident_tests
 
 from benchmarks.incidents.kit import Incident, World, count
 from benchmarks.incidents.langgraph import (
@@ -42,32 +42,8 @@ from genai_processor.guard.actions import action_digest
 from genai_processor.guard.context import idempotency_key, not_executed
 from genai_processor.ledger import Resolution, State
 
-each_incident = pytest.mark.parametrize("incident", INCIDENTS, ids=lambda incident: incident.name)
-
-
-@each_incident
-def test_bare(incident: Incident) -> None:
-    assert count(incident) == incident.bare
-
-
-@each_incident
-def test_observed(incident: Incident, guarded: Install, caplog: pytest.LogCaptureFixture) -> None:
-    guarded(mode="observe")
-    with caplog.at_level(logging.WARNING, "genai_processor"):
-        assert count(incident) == incident.bare
-    assert ("The guard only observes" in caplog.text) is (incident.bare != incident.enforced)
-
-
-@each_incident
-def test_enforced(incident: Incident, guarded: Install) -> None:
-    guarded()
-    assert count(incident) == incident.enforced
-
-
-@each_incident
-def test_enforced_on_a_ledger_in_a_file(incident: Incident, guarded: Install, tmp_path: Any) -> None:
-    guarded(f"sqlite:///{tmp_path}/ledger.db")
-    assert count(incident) == incident.enforced
+test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(INCIDENTS)
+each_incident = each(INCIDENTS)
 
 
 @each_incident

@@ -16,7 +16,8 @@ pytest.importorskip("langgraph")
 
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, interrupt
-from support.graphs import Install, run, sync_and_async, told
+from support.graphs import run, sync_and_async, told
+from support.incidents import Install
 
 from benchmarks.incidents.kit import World
 from benchmarks.incidents.langgraph import (
@@ -95,15 +96,19 @@ def test_who_stops_listening_to_a_stream_kills_no_run(guarded: Install) -> None:
 
 
 def test_a_thread_that_ends_after_its_run_has_died_delivers_to_nobody(guarded: Install) -> None:
-    guard, go, world = guarded(), threading.Event(), World()
+    guard, begun, go, world = guarded(), threading.Event(), threading.Event(), World()
 
     def pay(order: str) -> str:
+        begun.set()
         go.wait(10)
         return world.commit(order)
 
     async def story() -> None:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(agent(AGAIN, tool(pay)).ainvoke(GO, THREAD), 0.3)
+        run = asyncio.ensure_future(agent(AGAIN, tool(pay)).ainvoke(GO, THREAD))
+        assert await asyncio.to_thread(begun.wait, 10)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
         go.set()
 
     asyncio.run(story())

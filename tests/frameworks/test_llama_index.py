@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Any
 
 import pytest
@@ -15,17 +14,15 @@ from llama_index.core.memory import Memory
 from llama_index.core.tools import FunctionTool
 from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
 from support.hooked import (
-    check_that_an_unknown_version_is_left_alone,
-    check_that_installing_again_wraps_nothing_twice,
-    check_that_uninstalling_puts_back_what_was_there,
-    effects_of_a_guard_that_was_there_first,
     entries,
     hooked,
+    installing_tests,
     states,
 )
+from support.incidents import incident_tests
 
 from benchmarks.incidents import llama_index as stories
-from benchmarks.incidents.kit import Incident, World, count
+from benchmarks.incidents.kit import World
 from benchmarks.incidents.llama_index import ORDER, again, agent, refund_that_fails, refund_that_works, run
 from genai_processor.errors import ToolSpanCommitmentError
 from genai_processor.guard.context import idempotency_key
@@ -36,34 +33,12 @@ from genai_processor.ledger.entries import Resolution
 BEFORE_0_14 = not hooks_of_llama_index._waiting()
 """Its workflows wrap what a step raises, wait in place, and lose the context of a sync tool."""
 
-every_incident = pytest.mark.parametrize("incident", stories.INCIDENTS, ids=lambda incident: incident.name)
+test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(stories.INCIDENTS)
 
 
 def told(made: Any) -> list[str]:
     """The texts of all results that the model has been told, in order."""
     return [message.content for message in made.llm.seen[-1] if message.role.value == "tool"]
-
-
-@every_incident
-def test_without_a_guard_the_incident_takes_place(incident: Incident) -> None:
-    assert count(incident) == incident.bare
-
-
-@every_incident
-def test_a_guard_that_observes_changes_nothing_and_says_what_it_would_do(
-    incident: Incident, caplog: pytest.LogCaptureFixture
-) -> None:
-    with hooked("observe"), caplog.at_level(logging.WARNING):
-        assert count(incident) == incident.bare
-    if incident.tell is not stories.resumed:  # which is told by other processes
-        said = "The guard only observes" in caplog.text
-        assert said == (incident.bare != incident.enforced)
-
-
-@every_incident
-def test_a_guard_that_enforces_prevents_it(incident: Incident) -> None:
-    with hooked():
-        assert count(incident) == incident.enforced
 
 
 @pytest.mark.parametrize("sync", [False, True])
@@ -256,18 +231,6 @@ def test_the_body_gets_the_key_of_its_intent_and_a_released_retry_the_same(sync:
     assert idempotency_key() is None
 
 
-def test_uninstalling_puts_back_what_was_there() -> None:
-    check_that_uninstalling_puts_back_what_was_there(HOOK)
-
-
-def test_installing_again_wraps_nothing_twice() -> None:
-    check_that_installing_again_wraps_nothing_twice(HOOK)
-
-
-def test_an_unknown_version_is_left_alone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    check_that_an_unknown_version_is_left_alone(HOOK, monkeypatch, caplog)
-
-
 def test_the_latest_guard_is_asked_and_only_it() -> None:
     with hooked() as first, hooked() as second, second.run("o7"):
         stories.new_id(World())
@@ -275,5 +238,9 @@ def test_the_latest_guard_is_asked_and_only_it() -> None:
         assert states(first, "o7", "refund", **ORDER) == []
 
 
-def test_a_guard_may_be_there_before_the_framework() -> None:
-    assert effects_of_a_guard_that_was_there_first("benchmarks.incidents.llama_index:new_id") == ["o7"]
+(
+    test_uninstalling_puts_back_what_was_there,
+    test_installing_again_wraps_nothing_twice,
+    test_an_unknown_version_is_left_alone,
+    test_a_guard_may_be_there_before_the_framework,
+) = installing_tests(HOOK, stories.INCIDENTS)

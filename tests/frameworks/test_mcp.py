@@ -5,57 +5,25 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
-from collections.abc import Callable
-from pathlib import Path
+import weakref
 from typing import Any
 
 import pytest
-from mcp import ClientSession
+from support.hooked import installing_tests
+from support.incidents import Install, incident_tests, states
 
 from benchmarks.incidents import mcp as told
-from benchmarks.incidents.kit import Incident, World, count
+from benchmarks.incidents.kit import World
 from benchmarks.incidents.mcp import INCIDENTS, SDK, TWO, Server, connect, failing, hanging, working
 from genai_processor import Policy
 from genai_processor.errors import ToolSpanCommitmentError
-from genai_processor.guard import hooks
 from genai_processor.guard.actions import action_digest
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks import mcp as hook
+from genai_processor.guard.hooks.mcp import HOOK
 from genai_processor.ledger import Resolution, State
 
-Install = Callable[..., Guard]
-each_incident = pytest.mark.parametrize("incident", INCIDENTS, ids=lambda incident: incident.name)
-NAMES = ("call_tool", "send_request", "initialize", "list_tools")
-
-
-@each_incident
-def test_bare(incident: Incident) -> None:
-    assert count(incident) == incident.bare
-
-
-@each_incident
-def test_observed(incident: Incident, guarded: Install, caplog: pytest.LogCaptureFixture) -> None:
-    guarded(mode="observe")
-    with caplog.at_level(logging.WARNING, "genai_processor"):
-        assert count(incident) == incident.bare
-    assert ("The guard only observes" in caplog.text) is (incident.bare != incident.enforced)
-
-
-@each_incident
-def test_enforced(incident: Incident, guarded: Install) -> None:
-    guarded()
-    assert count(incident) == incident.enforced
-
-
-@each_incident
-def test_enforced_on_a_ledger_in_a_file(incident: Incident, guarded: Install, tmp_path: Path) -> None:
-    guarded(f"sqlite:///{tmp_path}/ledger.db")
-    assert count(incident) == incident.enforced
-
-
-def states(guard: Guard) -> dict[State, int]:
-    return {state: number for state, number in guard.ledger.counts().items() if number}
+test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(INCIDENTS)
 
 
 def is_error(answer: Any) -> Any:
@@ -257,12 +225,18 @@ def test_no_other_hint_allows_anything(hints: dict[str, bool], guarded: Install)
     assert len(world.effects) == 1
 
 
-def test_what_is_known_of_a_server_goes_with_its_session(guarded: Install) -> None:
-    guard, world = guarded(trusted_mcp_servers=("*",)), World()
-    before = len(hook._servers)
-    within(guard, world, declared(world, readOnlyHint=True), 1)
+def test_what_is_known_of_a_server_goes_with_its_session() -> None:
+    class Session:
+        """Nothing refers to it but this test: when a real one is collected is up to whatever event loop it was used in."""
+
+    session = Session()
+    hook._server_of(session).name = "payments"
+    assert hook._server_of(session).name == "payments"
+    gone = weakref.ref(session)
+    del session
     gc.collect()
-    assert len(hook._servers) <= before
+    assert gone() is None
+    assert "payments" not in {server.name for server in hook._servers.values()}
 
 
 # -- from version 2 on ---------------------------------------------------------------------------------------------------
@@ -317,32 +291,9 @@ def test_what_only_an_extension_can_read_has_not_ended_well() -> None:
 # -- the wrapping --------------------------------------------------------------------------------------------------------
 
 
-def _targets() -> list[Any]:
-    return [getattr(ClientSession, name) for name in NAMES]
-
-
-def test_uninstalling_restores_the_sdk(guarded: Install) -> None:
-    before = _targets()
-    guarded()
-    assert all(one is not other for one, other in zip(_targets(), before, strict=True))
-    hooks.uninstall()
-    assert all(one is other for one, other in zip(_targets(), before, strict=True))
-
-
-def test_installing_twice_guards_once(guarded: Install) -> None:
-    guarded()
-    guard, world = guarded(), World()
-    asyncio.run(told.again(world, SDK))
-    assert guard.ledger.stats().entries == 2
-
-
-def test_a_version_that_it_does_not_know_is_left_alone(
-    guarded: Install, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def other(self: Any, tool: str, arguments: Any = None) -> None: ...
-
-    monkeypatch.setattr(ClientSession, "call_tool", other)
-    before = _targets()
-    guarded()
-    assert all(one is other for one, other in zip(_targets(), before, strict=True))
-    assert caplog.text.count("is not laid out as the guard knows it") == 1
+(
+    test_uninstalling_puts_back_what_was_there,
+    test_installing_again_wraps_nothing_twice,
+    test_an_unknown_version_is_left_alone,
+    test_a_guard_may_be_there_before_the_framework,
+) = installing_tests(HOOK, INCIDENTS)

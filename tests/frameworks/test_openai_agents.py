@@ -5,63 +5,27 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import agents.run_internal.tool_execution as execution
-import agents.tool as tools
 import pytest
-from agents import Agent, FunctionTool, Runner, SQLiteSession, function_tool, trace
-from agents.run import AgentRunner
+from agents import Agent, Runner, SQLiteSession, function_tool, trace
+from support.hooked import installing_tests
+from support.incidents import Install, incident_tests, states
 
 from benchmarks.incidents import openai_agents as told
-from benchmarks.incidents.kit import Incident, World, count
+from benchmarks.incidents.kit import World
 from benchmarks.incidents.openai_agents import INCIDENTS, Script, call, failing, run, text, working
 from genai_processor.errors import ToolSpanCommitmentError
-from genai_processor.guard import hooks
 from genai_processor.guard.context import idempotency_key
-from genai_processor.guard.guard import Guard
+from genai_processor.guard.hooks.openai_agents import HOOK
 from genai_processor.ledger import Resolution, State
 
-Install = Callable[..., Guard]
-each_incident = pytest.mark.parametrize("incident", INCIDENTS, ids=lambda incident: incident.name)
-each_incident_here = pytest.mark.parametrize(
-    "incident", [one for one in INCIDENTS if not one.name.startswith("MCP")], ids=lambda incident: incident.name
-)
+test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(INCIDENTS)
 NOT_RUN = "refund was not run: an earlier attempt at the same action may have committed. Do not call it again with these "
-
-
-@each_incident
-def test_bare(incident: Incident) -> None:
-    assert count(incident) == incident.bare
-
-
-@each_incident
-def test_observed(incident: Incident, guarded: Install, caplog: pytest.LogCaptureFixture) -> None:
-    guarded(mode="observe")
-    with caplog.at_level(logging.WARNING, "genai_processor"):
-        assert count(incident) == incident.bare
-    assert ("The guard only observes" in caplog.text) is (incident.bare != incident.enforced)
-
-
-@each_incident
-def test_enforced(incident: Incident, guarded: Install) -> None:
-    guarded()
-    assert count(incident) == incident.enforced
-
-
-@each_incident_here
-def test_enforced_on_a_ledger_in_a_file(incident: Incident, guarded: Install, tmp_path: Path) -> None:
-    guarded(f"sqlite:///{tmp_path}/ledger.db")
-    assert count(incident) == incident.enforced
-
-
-def states(guard: Guard) -> dict[State, int]:
-    return {state: number for state, number in guard.ledger.counts().items() if number}
 
 
 @pytest.mark.parametrize(
@@ -323,44 +287,9 @@ def test_an_mcp_tool_whose_arguments_are_no_json_is_never_sent(guarded: Install)
     assert states(guard) == {State.NOT_STARTED: 1, State.QUARANTINED: 2}
 
 
-class Calls(list[Any]):
-    """What a hook's wrappers stand in front of."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            (
-                tools._invoke_function_tool_with_metadata,
-                execution._invoke_function_tool_with_metadata,
-                tools.maybe_invoke_function_tool_failure_error_function,
-                AgentRunner.__dict__["run"],
-                AgentRunner.__dict__["run_streamed"],
-            )
-        )
-
-
-def test_uninstalling_restores_the_framework(guarded: Install) -> None:
-    before = Calls()
-    guarded()
-    assert all(one is not other for one, other in zip(Calls(), before, strict=True))
-    hooks.uninstall()
-    assert all(one is other for one, other in zip(Calls(), before, strict=True))
-
-
-def test_installing_twice_guards_once(guarded: Install) -> None:
-    guarded()
-    guard, world = guarded(), World()
-    asyncio.run(told.later_turn(world))
-    assert guard.ledger.stats().entries == 2
-
-
-def test_a_version_that_it_does_not_know_is_left_alone(
-    guarded: Install, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def other(*, function_tool: FunctionTool, tool_context: Any) -> None: ...
-
-    monkeypatch.setattr(tools, "_invoke_function_tool_with_metadata", other)
-    before = Calls()
-    guarded()
-    assert all(one is other for one, other in zip(Calls(), before, strict=True))
-    assert caplog.text.count("openai-agents") == 1
-    assert "is not laid out as the guard knows it" in caplog.text
+(
+    test_uninstalling_puts_back_what_was_there,
+    test_installing_again_wraps_nothing_twice,
+    test_an_unknown_version_is_left_alone,
+    test_a_guard_may_be_there_before_the_framework,
+) = installing_tests(HOOK, INCIDENTS)

@@ -3,50 +3,23 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, ModelRetry
+from pydantic_ai import ModelRetry
 from pydantic_ai.messages import ModelMessage, ToolReturnPart
-from pydantic_ai.tool_manager import ToolManager
+from support.hooked import installing_tests
+from support.incidents import Install, incident_tests
 
-from benchmarks.incidents.kit import Incident, World, count
-from benchmarks.incidents.pydantic_ai import AGAIN, INCIDENTS, agent, paying, refund, scripted
+from benchmarks.incidents.kit import World
+from benchmarks.incidents.pydantic_ai import AGAIN, INCIDENTS, agent, refund, scripted
 from genai_processor.errors import ToolSpanCommitmentError
-from genai_processor.guard import hooks
 from genai_processor.guard.context import idempotency_key, not_executed
-from genai_processor.guard.guard import Guard
+from genai_processor.guard.hooks.pydantic_ai import HOOK
 from genai_processor.ledger import Resolution, State
 
-Install = Callable[..., Guard]
-each_incident = pytest.mark.parametrize("incident", INCIDENTS, ids=lambda incident: incident.name)
-
-
-@each_incident
-def test_bare(incident: Incident) -> None:
-    assert count(incident) == incident.bare
-
-
-@each_incident
-def test_observed(incident: Incident, guarded: Install, caplog: pytest.LogCaptureFixture) -> None:
-    guarded(mode="observe")
-    with caplog.at_level(logging.WARNING, "genai_processor"):
-        assert count(incident) == incident.bare
-    assert ("The guard only observes" in caplog.text) is (incident.bare != incident.enforced)
-
-
-@each_incident
-def test_enforced(incident: Incident, guarded: Install) -> None:
-    guarded()
-    assert count(incident) == incident.enforced
-
-
-@each_incident
-def test_enforced_on_a_ledger_in_a_file(incident: Incident, guarded: Install, tmp_path: Any) -> None:
-    guarded(f"sqlite:///{tmp_path}/ledger.db")
-    assert count(incident) == incident.enforced
+test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(INCIDENTS)
 
 
 def failing(world: World) -> Callable[[str], str]:
@@ -154,29 +127,9 @@ def test_read_only_and_idempotent_tools(guarded: Install) -> None:
     assert len(world.effects) == 2
 
 
-def test_uninstalling_restores_the_framework(guarded: Install) -> None:
-    before = ToolManager.__dict__["_raw_execute"], Agent.__dict__["iter"]
-    guarded()
-    assert ToolManager.__dict__["_raw_execute"] is not before[0]
-    hooks.uninstall()
-    assert (ToolManager.__dict__["_raw_execute"], Agent.__dict__["iter"]) == before
-
-
-def test_installing_twice_guards_once(guarded: Install) -> None:
-    guarded()
-    guard, world = guarded(), World()
-    agent(scripted([refund("o1", "toolu_a1")]), paying(world)).run_sync("go", conversation_id="c1")
-    assert guard.ledger.stats().entries == 1
-
-
-def test_a_version_that_it_does_not_know_is_left_alone(
-    guarded: Install, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def other(self: Any, something: Any) -> None: ...
-
-    before = Agent.__dict__["iter"]
-    monkeypatch.setattr(ToolManager, "_raw_execute", other)
-    guarded()
-    assert ToolManager.__dict__["_raw_execute"] is other
-    assert Agent.__dict__["iter"] is before
-    assert caplog.text.count("is not laid out as the guard knows it") == 1
+(
+    test_uninstalling_puts_back_what_was_there,
+    test_installing_again_wraps_nothing_twice,
+    test_an_unknown_version_is_left_alone,
+    test_a_guard_may_be_there_before_the_framework,
+) = installing_tests(HOOK, INCIDENTS)

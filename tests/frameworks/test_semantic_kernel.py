@@ -4,27 +4,22 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("semantic_kernel")
 
-from semantic_kernel import Kernel
 from semantic_kernel.contents import AuthorRole, ChatHistory, ChatMessageContent
 from semantic_kernel.exceptions import KernelInvokeException
 from semantic_kernel.filters import FilterTypes
-from semantic_kernel.functions.kernel_function_from_method import KernelFunctionFromMethod
+from support.hooked import installing_tests
+from support.incidents import Install, incident_tests, states
 
-from benchmarks.incidents.kit import Incident, World, count
+from benchmarks.incidents.kit import World
 from benchmarks.incidents.semantic_kernel import (
     INCIDENTS,
-    REPOSITORY,
     Scripted,
     agent,
     asked_again,
@@ -37,44 +32,11 @@ from benchmarks.incidents.semantic_kernel import (
     run,
 )
 from genai_processor.errors import ToolSpanCommitmentError
-from genai_processor.guard import hooks
 from genai_processor.guard.context import idempotency_key, not_executed
-from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks.semantic_kernel import _turn
+from genai_processor.guard.hooks.semantic_kernel import HOOK, _turn
 from genai_processor.ledger import Resolution, State
 
-Install = Callable[..., Guard]
-each_incident = pytest.mark.parametrize("incident", INCIDENTS, ids=lambda incident: incident.name)
-
-
-def states(guard: Guard) -> dict[State, int]:
-    return {state: number for state, number in guard.ledger.counts().items() if number}
-
-
-@each_incident
-def test_bare(incident: Incident) -> None:
-    assert count(incident) == incident.bare
-
-
-@each_incident
-def test_observed(incident: Incident, guarded: Install, caplog: pytest.LogCaptureFixture) -> None:
-    guarded(mode="observe")
-    with caplog.at_level(logging.WARNING, "genai_processor"):
-        assert count(incident) == incident.bare
-    assert ("The guard only observes" in caplog.text) is (incident.bare != incident.enforced)
-
-
-@each_incident
-def test_enforced(incident: Incident, guarded: Install) -> None:
-    guarded()
-    assert count(incident) == incident.enforced
-
-
-@each_incident
-def test_enforced_on_a_ledger_in_a_file(incident: Incident, guarded: Install, tmp_path: Path) -> None:
-    if "process" not in incident.name:  # which has one already
-        guarded(f"sqlite:///{tmp_path}/ledger.db")
-        assert count(incident) == incident.enforced
+test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(INCIDENTS)
 
 
 def test_the_model_is_told_and_the_other_calls_finish(guarded: Install) -> None:
@@ -236,38 +198,9 @@ def test_messages_whose_calls_are_only_counted_are_turns_of_their_own() -> None:
     assert _turn(one, one.items) == _turn(one, one.items) != _turn(other, other.items)
 
 
-def test_uninstalling_restores_the_framework(guarded: Install) -> None:
-    before = KernelFunctionFromMethod.__dict__["_invoke_internal"], Kernel.__dict__["invoke_function_call"]
-    guarded()
-    assert KernelFunctionFromMethod.__dict__["_invoke_internal"] is not before[0]
-    hooks.uninstall()
-    assert (KernelFunctionFromMethod.__dict__["_invoke_internal"], Kernel.__dict__["invoke_function_call"]) == before
-
-
-def test_installing_twice_guards_once(guarded: Install) -> None:
-    guarded()
-    guard, world = guarded(), World()
-    run(world, agent(Scripted([refund("c1")], "done"), pays(world)))
-    assert guard.ledger.stats().entries == 1
-
-
-def test_a_version_that_it_does_not_know_is_left_alone(
-    guarded: Install, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def other(self: Any, something: Any) -> None: ...
-
-    before = Kernel.__dict__["invoke_function_call"]
-    monkeypatch.setattr(KernelFunctionFromMethod, "_invoke_internal", other)
-    guarded()
-    assert Kernel.__dict__["invoke_function_call"] is before
-    assert caplog.text.count("is not laid out as the guard knows it") == 1
-
-
-def test_it_stands_in_front_of_what_is_imported_after_it() -> None:
-    script = (
-        "from genai_processor.guard import hooks; from genai_processor.guard.guard import Guard; hooks.install(Guard())\n"
-        "import semantic_kernel, semantic_kernel.connectors.ai.chat_completion_client_base\n"
-        "from genai_processor.guard.hooks.installing import _installed; print(len(_installed['Semantic Kernel']))"
-    )
-    shown = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert shown.stdout.split() == ["5"]
+(
+    test_uninstalling_puts_back_what_was_there,
+    test_installing_again_wraps_nothing_twice,
+    test_an_unknown_version_is_left_alone,
+    test_a_guard_may_be_there_before_the_framework,
+) = installing_tests(HOOK, INCIDENTS)

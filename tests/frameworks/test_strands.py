@@ -4,9 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable
-from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -15,66 +12,31 @@ pytest.importorskip("strands")
 
 from strands import Agent, ToolContext, tool
 from strands.hooks import AfterToolCallEvent, AfterToolsEvent
-from strands.tools.decorator import FunctionToolMetadata
-from strands.tools.executors import _executor
 from strands.types.exceptions import EventLoopException
+from support.hooked import installing_tests
+from support.incidents import Install, incident_tests, states
 
-from benchmarks.incidents.kit import Incident, World, count
+from benchmarks.incidents.kit import World
 from benchmarks.incidents.strands import (
     INCIDENTS,
     Ask,
     agent,
-    approved_in_another_process,
     ask,
     failing,
-    killed,
     paying,
 )
 from genai_processor.errors import ToolSpanCommitmentError
-from genai_processor.guard import bindings, hooks
+from genai_processor.guard import bindings
 from genai_processor.guard.context import idempotency_key, not_executed
 from genai_processor.guard.guard import Guard
+from genai_processor.guard.hooks.strands import HOOK
 from genai_processor.ledger import Entry, Resolution, State
 
-Install = Callable[..., Guard]
-ELSEWHERE = (killed, approved_in_another_process)  # in processes that have ledgers of their own
-each_incident = pytest.mark.parametrize("incident", INCIDENTS, ids=lambda incident: incident.name)
-
-
-@each_incident
-def test_bare(incident: Incident) -> None:
-    assert count(incident) == incident.bare
-
-
-@each_incident
-def test_observed(incident: Incident, guarded: Install, caplog: pytest.LogCaptureFixture) -> None:
-    guarded(mode="observe")
-    with caplog.at_level(logging.WARNING, "genai_processor"):
-        assert count(incident) == incident.bare
-    if incident.tell not in ELSEWHERE:
-        assert ("The guard only observes" in caplog.text) is (incident.bare != incident.enforced)
-
-
-@each_incident
-def test_enforced(incident: Incident, guarded: Install) -> None:
-    guarded()
-    assert count(incident) == incident.enforced
-
-
-@pytest.mark.parametrize(
-    "incident", [one for one in INCIDENTS if one.tell not in ELSEWHERE], ids=lambda incident: incident.name
-)
-def test_enforced_on_a_ledger_in_a_file(incident: Incident, guarded: Install, tmp_path: Any) -> None:
-    guarded(f"sqlite:///{tmp_path}/ledger.db")
-    assert count(incident) == incident.enforced
+test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(INCIDENTS)
 
 
 def entries(guard: Guard, made: Agent) -> list[Entry]:
     return [entry for call_id in made.model.asked for entry in guard.ledger.by_call(made.session_id, call_id)]
-
-
-def states(guard: Guard) -> dict[State, int]:
-    return {state: number for state, number in guard.ledger.counts().items() if number}
 
 
 def test_the_model_is_told_and_the_other_calls_finish(guarded: Install) -> None:
@@ -292,36 +254,9 @@ def test_structured_output_is_not_claimed(guarded: Install) -> None:
     assert states(guard) == {}
 
 
-def test_uninstalling_restores_the_framework(guarded: Install) -> None:
-    def now() -> list[Any]:
-        return [
-            _executor._run_tool,
-            FunctionToolMetadata.__dict__["validate_input"],
-            Agent.__dict__["stream_async"],
-        ]
-
-    before = now()
-    guarded()
-    assert not any(one is other for one, other in zip(now(), before, strict=True))
-    hooks.uninstall()
-    assert all(one is other for one, other in zip(now(), before, strict=True))
-
-
-def test_installing_twice_guards_once(guarded: Install) -> None:
-    guarded()
-    guard = guarded()
-    agent([paying(World())], [ask()])("refund")
-    assert states(guard) == {State.COMPLETED: 1}
-
-
-def test_a_version_that_it_does_not_know_is_left_alone(
-    guarded: Install, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def other(something: Any) -> None: ...
-
-    before = Agent.__dict__["stream_async"]
-    monkeypatch.setattr(_executor, "_run_tool", other)
-    guarded()
-    assert _executor._run_tool is other
-    assert Agent.__dict__["stream_async"] is before
-    assert caplog.text.count(f"strands-agents {version('strands-agents')} is not laid out as the guard knows it") == 1
+(
+    test_uninstalling_puts_back_what_was_there,
+    test_installing_again_wraps_nothing_twice,
+    test_an_unknown_version_is_left_alone,
+    test_a_guard_may_be_there_before_the_framework,
+) = installing_tests(HOOK, INCIDENTS)

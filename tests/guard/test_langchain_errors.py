@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,9 +17,13 @@ from opentelemetry.instrumentation.genai.langchain import LangChainInstrumentor
 from opentelemetry.sdk.trace import TracerProvider
 
 from genai_processor import GenAIProcessorInstrumentor, is_safe_to_retry
-from genai_processor.guard.langchain_errors import LangChainErrors
 
 METHODS = ("run", "arun", "_to_args_and_kwargs")
+MODES = ("off", "observe", "enforce")
+
+
+def standing() -> list[Any]:
+    return [inspect.getattr_static(BaseTool, name) for name in METHODS]
 
 
 @tool
@@ -38,16 +44,18 @@ def create_refund(order: str) -> str:
     raise ConnectionError("create_refund: lost")
 
 
-@pytest.fixture
-def tracer() -> Iterator[Any]:
-    before = {name: BaseTool.__dict__[name] for name in METHODS}
+@pytest.fixture(params=MODES)
+def tracer(request: pytest.FixtureRequest) -> Iterator[Any]:
+    before = standing()
     provider = TracerProvider(shutdown_on_exit=False)
     LangChainInstrumentor().instrument(tracer_provider=provider)
-    GenAIProcessorInstrumentor().instrument(tracer_provider=provider, read_only_tools="get_*", metrics=False)
+    GenAIProcessorInstrumentor().instrument(
+        tracer_provider=provider, read_only_tools="get_*", metrics=False, guard=request.param
+    )
     yield provider.get_tracer("app")
     GenAIProcessorInstrumentor().uninstrument()
     LangChainInstrumentor().uninstrument()
-    assert {name: BaseTool.__dict__[name] for name in METHODS} == before
+    assert all(now is then for now, then in zip(standing(), before, strict=True))  # a wrapper would be equal
 
 
 def raised(tracer: Any, called: BaseTool, way: str, **arguments: Any) -> Exception:
@@ -85,25 +93,25 @@ def test_what_comes_back_is_what_came_back(tracer: Any) -> None:
     assert asyncio.iscoroutinefunction(BaseTool.arun)
 
 
-def test_a_version_that_is_not_known_is_left_alone_and_said_so(caplog: pytest.LogCaptureFixture) -> None:
-    class Changed:
-        def run(self, other: str) -> None: ...
-        async def arun(self, tool_input: str) -> None: ...
-        def _to_args_and_kwargs(self, tool_input: str, tool_call_id: str) -> None: ...
+def test_a_version_that_is_not_known_is_left_alone_and_said_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def other(self: Any, something: str) -> None: ...
 
-    before = dict(Changed.__dict__)
-    hook = LangChainErrors()
-    hook.leave()
-    hook._left = False
+    monkeypatch.setattr(BaseTool, "_to_args_and_kwargs", other)
+    before = standing()
     with caplog.at_level(logging.WARNING):
-        hook._imported(SimpleNamespace(BaseTool=Changed))
-        hook._imported(SimpleNamespace(other=1))
-    assert dict(Changed.__dict__) == before
-    assert "left alone" in caplog.text
+        GenAIProcessorInstrumentor().instrument(tracer_provider=TracerProvider(shutdown_on_exit=False), guard="off")
+    try:
+        assert all(now is then for now, then in zip(standing(), before, strict=True))
+    finally:
+        GenAIProcessorInstrumentor().uninstrument()
+    assert caplog.text.count("is_safe_to_retry answers False for what its tools raise") == 1
 
 
 def test_under_a_wrapper_of_somebody_else_it_does_nothing_any_more(tracer: Any) -> None:
-    ours = BaseTool.__dict__["run"]
+    ours = inspect.getattr_static(BaseTool, "run")
+    original = inspect.unwrap(ours)
 
     def around(*args: Any, **kwargs: Any) -> Any:
         return ours(*args, **kwargs)
@@ -111,9 +119,36 @@ def test_under_a_wrapper_of_somebody_else_it_does_nothing_any_more(tracer: Any) 
     type.__setattr__(BaseTool, "run", around)
     GenAIProcessorInstrumentor().uninstrument()
     try:
-        assert BaseTool.__dict__["run"] is around
+        assert inspect.getattr_static(BaseTool, "run") is around
         with pytest.raises(ConnectionError) as caught:
             get_rate.invoke({"currency": "EUR"})
         assert not is_safe_to_retry(caught.value)
     finally:
-        type.__setattr__(BaseTool, "run", ours.__wrapped__)
+        type.__setattr__(BaseTool, "run", original)
+
+
+_BEFORE_LANGCHAIN = """
+import inspect, sys
+from genai_processor import GenAIProcessorInstrumentor
+GenAIProcessorInstrumentor().instrument(guard=sys.argv[1], metrics=False)
+from langchain_core.tools import BaseTool
+names = {"run", "arun", "_to_args_and_kwargs"}
+wrapped = {name for name in names if type(inspect.getattr_static(BaseTool, name)).__name__ == "FunctionWrapper"}
+assert wrapped == names, wrapped
+GenAIProcessorInstrumentor().uninstrument()
+left = {name for name in names if not inspect.isfunction(inspect.getattr_static(BaseTool, name))
+        or type(inspect.getattr_static(BaseTool, name)).__name__ == "FunctionWrapper"}
+assert not left, left
+"""
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_it_leaves_nothing_behind_of_what_is_imported_later(mode: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _BEFORE_LANGCHAIN, mode],
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr

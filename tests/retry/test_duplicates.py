@@ -245,3 +245,19 @@ def test_a_link_says_so_by_its_attribute_or_its_name() -> None:
     assert retry_of({"kind": "retry_of"})
     assert retry_of({"RETRY_OF": True})
     assert not retry_of({"kind": "follows"})
+
+
+# -- calls in front of which a guard stood -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outcome", ["refused", "handed_back"])
+def test_what_a_guard_did_not_let_run_repeats_nothing(outcome: str) -> None:
+    assert groups(failed_tool(id=ID, args=ARGS, at=(10, 20)), again(attributes={"genai.guard.outcome": outcome})) == []
+    assert groups(failed_tool(id=ID, args=ARGS, at=(10, 20)), again(attributes={"genai.guard.outcome": "would_refuse"}))
+
+
+def test_a_recorded_refusal_is_read_as_it_was_judged_live() -> None:
+    refused = again(attributes={"genai.guard.outcome": "refused"})
+    read = Read([refused])
+    assert read.verdict(refused) == ("quarantined", "refused_by_guard")
+    assert read.of(refused).call.verdict.execution.value == "not_started"

@@ -3,16 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from langchain_core.messages import ToolMessage
 
 from benchmarks.incidents.langgraph import GO, THREAD, run_async
-from genai_processor.guard.guard import Guard
 
-Install = Callable[..., Guard]
 sync_and_async = pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
 
 

@@ -4,22 +4,22 @@
 from __future__ import annotations
 
 import inspect
-import json
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import wrapt
 
+from benchmarks.incidents.kit import Incident
 from genai_processor.guard import hooks
 from genai_processor.guard.actions import action_digest
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks.base import Hook
+from genai_processor.guard.hooks.wrapping import find
 from genai_processor.ledger.entries import Entry
 
 
@@ -47,33 +47,74 @@ def states(guard: Guard, scope: str, tool: str, **arguments: Any) -> list[str]:
 
 def targets(hook: Hook) -> list[Any]:
     """What stands where a hook wraps."""
-    return [_target(target.module, target.name) for target in hook.targets]
+    return [inspect.getattr_static(*find(target)) for target in hook.targets]
 
 
-def _target(module: str, path: str) -> Any:
-    owner, name, _ = wrapt.resolve_path(module, path)
-    return inspect.getattr_static(owner, name)
+def installing_tests(hook: Hook, incidents: Sequence[Incident]) -> tuple[Callable[..., None], ...]:
+    """Return the tests of what installing a framework's hook must do, and must not."""
 
+    def test_uninstalling_puts_back_what_was_there() -> None:
+        before = targets(hook)
+        with hooked():
+            during = targets(hook)
+            assert all(one is not other for one, other in zip(before, during, strict=True))
+        assert all(one is other for one, other in zip(before, targets(hook), strict=True))
 
-def effects_of_a_guard_that_was_there_first(story: str) -> list[str]:
-    """Tell a story in a process in which the guard is installed before the framework is imported.
+    def test_installing_again_wraps_nothing_twice() -> None:
+        with hooked():
+            once = targets(hook)
+            with hooked():
+                assert all(one is other for one, other in zip(once, targets(hook), strict=True))
+                assert not any(hasattr(one.__wrapped__, "_self_genai_processor_hook") for one in once)
 
-    Args:
-        story: Module of the incidents, and the function that tells it, as in `module:function`.
-    """
-    code = (
-        "import importlib, json, sys\n"
-        "from genai_processor.guard import hooks\n"
-        "from genai_processor.guard.guard import Guard\n"
-        "hooks.install(Guard())\n"
-        "from benchmarks.incidents.kit import World\n"
-        "module, _, name = sys.argv[1].partition(':')\n"
-        "world = World()\n"
-        "getattr(importlib.import_module(module), name)(world)\n"
-        "print('EFFECTS', json.dumps(world.effects))\n"
+    def test_an_unknown_version_is_left_alone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+        """Each target in turn takes other parameters than the hook expects."""
+        for target in hook.targets:
+            if not target.parameters:
+                continue
+            owner, name = find(target)
+            caplog.clear()
+            with monkeypatch.context() as patched, caplog.at_level(logging.WARNING):
+                before = targets(hook)
+                patched.setattr(owner, name, lambda: None)
+                with hooked():
+                    now = [inspect.getattr_static(*find(one)) for one in hook.targets if one is not target]
+                    then = [one for one, other in zip(before, hook.targets, strict=True) if other is not target]
+                    assert all(one is other for one, other in zip(now, then, strict=True)), target
+            said = [record for record in caplog.records if hook.framework in record.getMessage()]
+            assert len(said) == 1, (target, [record.getMessage() for record in said])
+            assert "not laid out as the guard knows it" in said[0].getMessage()
+            assert "(unknown version)" not in said[0].getMessage()
+
+    def test_a_guard_may_be_there_before_the_framework() -> None:
+        told = next(one for one in incidents if one.bare > one.enforced and not one.elsewhere)
+        assert _effects_of_a_guard_that_was_there_first(hook, told.name) == told.enforced
+
+    return (
+        test_uninstalling_puts_back_what_was_there,
+        test_installing_again_wraps_nothing_twice,
+        test_an_unknown_version_is_left_alone,
+        test_a_guard_may_be_there_before_the_framework,
     )
+
+
+_GUARD_FIRST = """
+import importlib, sys
+from genai_processor.guard import hooks
+from genai_processor.guard.guard import Guard
+hooks.install(Guard())
+from benchmarks.incidents.kit import count
+told = {incident.name: incident for incident in importlib.import_module(sys.argv[1]).INCIDENTS}
+print("EFFECTS", count(told[sys.argv[2]]))
+"""
+
+
+def _effects_of_a_guard_that_was_there_first(hook: Hook, incident: str) -> int:
+    """Tell an incident in a process in which the guard is installed before the framework is imported."""
+    ours = {name: module for name, module in sys.modules.items() if name.startswith("genai_processor.guard.hooks.")}
+    name = next(name for name, module in ours.items() if getattr(module, "HOOK", None) is hook)
     done = subprocess.run(
-        [sys.executable, "-c", code, story],
+        [sys.executable, "-c", _GUARD_FIRST, f"benchmarks.incidents.{name.rpartition('.')[2]}", incident],
         capture_output=True,
         check=True,
         cwd=Path(__file__).parents[2],
@@ -81,40 +122,5 @@ def effects_of_a_guard_that_was_there_first(story: str) -> list[str]:
         text=True,
         timeout=120,
     )
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("EFFECTS ")]
-    return list(json.loads(line.removeprefix("EFFECTS ")))
-
-
-def check_that_uninstalling_puts_back_what_was_there(hook: Hook) -> None:
-    before = targets(hook)
-    with hooked():
-        during = targets(hook)
-        assert all(one is not other for one, other in zip(before, during, strict=True))
-    assert all(one is other for one, other in zip(before, targets(hook), strict=True))
-
-
-def check_that_installing_again_wraps_nothing_twice(hook: Hook) -> None:
-    with hooked():
-        once = targets(hook)
-        with hooked():
-            assert all(one is other for one, other in zip(once, targets(hook), strict=True))
-            assert not any(hasattr(one.__wrapped__, "_self_genai_processor_hook") for one in once)
-
-
-def check_that_an_unknown_version_is_left_alone(
-    hook: Hook, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Each target in turn takes other parameters than the hook expects."""
-    for target in hook.targets:
-        if not target.parameters:
-            continue
-        owner, name, _ = wrapt.resolve_path(target.module, target.name)
-        caplog.clear()
-        with monkeypatch.context() as patched, caplog.at_level(logging.WARNING):
-            patched.setattr(owner, name, lambda: None)
-            before = targets(hook)
-            with hooked():
-                assert all(one is other for one, other in zip(before, targets(hook), strict=True)), target
-        said = [record for record in caplog.records if hook.framework in record.getMessage()]
-        assert len(said) == 1, (target, [record.getMessage() for record in said])
-        assert "not laid out as the guard knows it" in said[0].getMessage()
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("EFFECTS ")]
+    return int(line.removeprefix("EFFECTS "))

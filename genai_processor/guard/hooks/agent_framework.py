@@ -11,17 +11,17 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
-from genai_processor.errors import ToolSpanCommitmentError
 from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks.base import Hook, Target, argument, is_replayed, same_calls
-from genai_processor.guard.hooks.streams import run_stream
+from genai_processor.guard.hooks.base import Hook, Target, argument, held, holding, is_replayed, same_calls
+from genai_processor.guard.hooks.stopping import stop
 from genai_processor.guard.refused import Refused
 from genai_processor.guard.running import Manners, arun, running
+from genai_processor.guard.streams import run_of_asteps
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +46,8 @@ def _refuse(refused: Refused) -> Any:
 
 
 def _stop(refused: Refused) -> Any:
-    raise _stopping()(
-        refused.text,
-        tool=refused.tool,
-        call_id=refused.call_id,
-        reason=refused.reason,
-        entry_id=refused.entry_id,
-    ) from refused.cause
-
-
-@cache
-def _stopping() -> type[ToolSpanCommitmentError]:
-    """Our error as one that the framework lets out, where it has such."""
     lets_out = getattr(sys.modules.get("agent_framework._middleware"), "MiddlewareFailure", None)
-    if lets_out is None:
-        return ToolSpanCommitmentError
-    return type("ToolSpanCommitmentError", (ToolSpanCommitmentError, lets_out), {"__module__": __name__})
+    stop(refused, *([] if lets_out is None else [lets_out]))
 
 
 def _manners() -> Manners:
@@ -76,7 +62,7 @@ def _execute_calls(
     known = kwargs.get("approval_session_is_authoritative", True)  # and not made for this run only
     session = kwargs.get("invocation_session") if known else None
     batch = _Batch(_turn(calls), calls, getattr(session, "session_id", None))
-    return _within(_batch, batch, partial(wrapped, *args, **kwargs))
+    return held(_batch, batch, partial(wrapped, *args, **kwargs))
 
 
 def _turn(calls: Sequence[Any]) -> str:
@@ -85,26 +71,16 @@ def _turn(calls: Sequence[Any]) -> str:
     return first if isinstance(first, str) and first.startswith("af-call-") else f"af-turn-{uuid4().hex}"
 
 
-async def _within(variable: ContextVar[Any], value: Any, body: Callable[[], Awaitable[Any]]) -> Any:
-    token = variable.set(value)
-    try:
-        return await body()
-    finally:
-        variable.reset(token)
-
-
 async def _invoke(
     guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    token = _call_id.set(kwargs.get("tool_call_id"))
     try:
-        return await wrapped(*args, **kwargs)
+        with holding(_call_id, kwargs.get("tool_call_id")):
+            return await wrapped(*args, **kwargs)
     except _NotRun as refused:
         if kwargs.get("skip_parsing"):
             return str(refused)
         return [sys.modules["agent_framework"].Content.from_text(str(refused))]
-    finally:
-        _call_id.reset(token)
 
 
 def _invoke_function(
@@ -127,7 +103,7 @@ def _invoke_function(
         framework="agent-framework",
     )
     # What the body calls by itself was not proposed by this response.
-    return arun(guard, wish, partial(_within, _batch, None, body), _manners())
+    return arun(guard, wish, partial(held, _batch, None, body), _manners())
 
 
 def _proposed(own: Any, batch: _Batch) -> int:
@@ -156,7 +132,7 @@ def _run_streamed(
     guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> AsyncIterator[Any]:
     stream: AsyncIterator[Any] = wrapped(*args, **kwargs)
-    return stream if is_replayed() else run_stream(guard, stream)
+    return stream if is_replayed() else run_of_asteps(guard, stream)
 
 
 _TOOLS: Final = "agent_framework._tools"

@@ -9,8 +9,8 @@ as text first, and raised when the results of the turn are in.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from contextvars import ContextVar, copy_context
 from functools import partial, wraps
 from typing import Any, Final
@@ -18,11 +18,13 @@ from typing import Any, Final
 import wrapt
 
 from genai_processor.guard.calls import Call
+from genai_processor.guard.generators import asteps_of_call
 from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks.base import Hook, Target, argument, same_calls
+from genai_processor.guard.hooks.base import Hook, Target, argument, holding, same_calls
 from genai_processor.guard.refused import Refused
-from genai_processor.guard.running import Manners, arun, claim
-from genai_processor.guard.streams import asteps, run_of_asteps, run_within
+from genai_processor.guard.running import Manners, answer, arun
+from genai_processor.guard.runs import Run
+from genai_processor.guard.streams import Steps, run_of_asteps, stepwise
 from genai_processor.guard.threads import tell
 from genai_processor.ledger.ids import random_id
 
@@ -79,28 +81,11 @@ class _Guarded(wrapt.ObjectProxy):  # type: ignore[type-arg, unused-ignore]
         body = partial(self.__wrapped__.run, *args, **kwargs)
         return await arun(self._self_guard, self._self_wish, body, self._self_manners)
 
-    async def run_stream(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+    def run_stream(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         guard = self._self_guard
-        begun = await claim(guard, self._self_wish)
-        if isinstance(begun, Refused):
-            if begun.recorded is None:
-                raise begun.error() if guard.on_refusal == "tell" else self._self_manners.stop(begun)
-            for item in begun.recorded.value:
-                yield item
-            return
-        kept = []
-        begun.start()
-        try:
-            async for item in asteps(self.__wrapped__.run_stream(*args, **kwargs), begun.inside):
-                kept.append(item)
-                yield item
-        except GeneratorExit as error:
-            begun.raised(error)  # right here: its event loop may have ended
-            raise
-        except BaseException as error:
-            await tell(guard.threads, partial(begun.raised, error))
-            raise
-        await tell(guard.threads, partial(begun.returned, kept))
+        begin = partial(guard.begin, self._self_wish)
+        make = partial(self.__wrapped__.run_stream, *args, **kwargs)
+        return asteps_of_call(guard.threads, begin, make, partial(answer, guard, manners=self._self_manners))
 
 
 def _stop(turns: _Turns | None, refused: Refused) -> Any:
@@ -140,8 +125,8 @@ async def _process(
     guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> AsyncIterator[Any]:
     turns = _Turns(kwargs.get("agent_name"), kwargs.get("handoff_tools"))
-    run = run_within()
-    events = run_of_asteps(guard, _noted(asteps(wrapped(*args, **kwargs), partial(_within, turns)), turns), run)
+    run = Run.within()
+    events = run_of_asteps(guard, _noted(_in_turns(turns, wrapped(*args, **kwargs)), turns), run)
     try:
         async for event in events:
             if hasattr(event, "chat_message"):  # a response: whoever gets it may not listen any longer
@@ -163,13 +148,10 @@ async def _noted(events: AsyncIterator[Any], turns: _Turns) -> AsyncIterator[Any
             raise turns.refused.error() from turns.refused.cause
 
 
-@contextmanager
-def _within(turns: _Turns) -> Iterator[None]:
-    token = _turns.set(turns)
-    try:
-        yield
-    finally:
-        _turns.reset(token)
+@stepwise
+@asynccontextmanager
+async def _in_turns(turns: _Turns, events: AsyncIterator[Any]) -> AsyncIterator[Steps]:
+    yield Steps(events, partial(holding, _turns, turns))
 
 
 _TOOLS: Final = "autogen_core.tools._base"

@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from genai_processor.guard.guard import Guard
+
+_T = TypeVar("_T")
 
 Wrapper = Callable[[Guard, Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]
 """Called instead of a target: with the guard, the target, what it is bound to (None for a function), and the arguments."""
@@ -42,12 +47,16 @@ class Hook:
     Attributes:
         framework: What people call it.
         targets: All that is wrapped: all or nothing.
-        optional: Wrapped where they are found, as somebody else's module which uses the framework.
+        optional: Wrapped where they are found, once all others are: somebody else's module which uses the framework, say.
+        guards: It asks the guard. One that does not is let in for a guard that is off, too.
+        otherwise: What follows where a version is not laid out as the hook knows it, for the warning.
     """
 
     framework: str
     targets: tuple[Target, ...]
     optional: tuple[Target, ...] = ()
+    guards: bool = True
+    otherwise: str = "its calls are not guarded"
 
 
 def argument(name: str, position: int, args: tuple[Any, ...], kwargs: dict[str, Any], default: Any = None) -> Any:
@@ -55,6 +64,36 @@ def argument(name: str, position: int, args: tuple[Any, ...], kwargs: dict[str, 
     if name in kwargs:
         return kwargs[name]
     return args[position] if position < len(args) else default
+
+
+@contextmanager
+def holding(variable: ContextVar[_T | None], value: _T | None) -> Iterator[None]:
+    """Let a context variable have a value inside. Not across a `yield`: see `genai_processor.guard.streams`."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        try:
+            variable.reset(token)
+        except ValueError:  # a generator was moved into another context, where there is nothing to undo
+            variable.set(None)
+
+
+async def held(variable: ContextVar[_T | None], value: _T | None, body: Callable[[], Awaitable[Any]]) -> Any:
+    """Await something while a context variable has a value."""
+    with holding(variable, value):
+        return await body()
+
+
+def fits(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a function takes these arguments; True where nobody knows what it takes."""
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    except ValueError:  # no signature
+        pass
+    return True
 
 
 def same_calls(own: tuple[str, Any], proposed: Iterable[tuple[str, Any]]) -> int:

@@ -8,30 +8,27 @@ place, where the framework lets its own kind of abortion out.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
-from genai_processor.errors import ToolSpanCommitmentError
 from genai_processor.guard import bindings
 from genai_processor.guard.bindings import Bound
 from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks.base import Hook, Target, argument, is_replayed, same_calls
+from genai_processor.guard.hooks.base import Hook, Target, argument, holding, is_replayed, same_calls
+from genai_processor.guard.hooks.stopping import stop
+from genai_processor.guard.hooks.turns import Turns
 from genai_processor.guard.refused import Refused
 from genai_processor.guard.running import Manners, arun, run, running, started
 from genai_processor.guard.runs import Run, current_run
 from genai_processor.ledger.ids import random_id
 
-_LATEST: Final = 1_000
-_turns: Final[OrderedDict[int, tuple[Any, str]]] = OrderedDict()
-_turns_lock: Final = threading.Lock()
+_turns: Final = Turns()
 
 
 @dataclass(slots=True)
@@ -65,15 +62,12 @@ _batch: Final[ContextVar[tuple[str, list[tuple[str, Any]]] | None]] = ContextVar
 @contextmanager
 def _proposing(proposal: _Proposal) -> Iterator[None]:
     outer = _proposal.get()
-    token = _proposal.set(proposal)
-    try:
+    with holding(_proposal, proposal):
         yield
-    finally:
-        _proposal.reset(token)
     if proposal.stopped:
         if outer is not None:  # a tool that asks another agent may turn even this into a text
             outer.stopped.extend(proposal.stopped)
-        raise _aborted(proposal.stopped[0])
+        stop(proposal.stopped[0], *_abortions(), source="genai_processor")
 
 
 def _native(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -90,11 +84,8 @@ def _native(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tupl
 
 def _planned(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     calls = [_info(call) for call in argument("tool_calls", 0, args, kwargs)]
-    token = _batch.set((random_id(), [(call[1], call[2]) for call in calls if call is not None]))
-    try:
+    with holding(_batch, (random_id(), [(call[1], call[2]) for call in calls if call is not None])):
         return wrapped(*args, **kwargs)
-    finally:
-        _batch.reset(token)
 
 
 def _written(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -117,19 +108,8 @@ def _response(messages: Any) -> tuple[str, list[tuple[str, Any]]] | None:
     for message in reversed(messages or ()):
         if isinstance(message, dict) and message.get("tool_calls"):
             calls = [_info(call) for call in message["tool_calls"]]
-            return _turn_of(message), [(call[1], call[2]) for call in calls if call is not None]
+            return _turns.of(message), [(call[1], call[2]) for call in calls if call is not None]
     return None
-
-
-def _turn_of(message: Any) -> str:
-    """An id for a message, which is kept for as long as its calls may be made, so that no other has its address."""
-    with _turns_lock:
-        known = _turns.get(id(message))
-        if known is None:
-            known = _turns[id(message)] = (message, random_id())
-        while len(_turns) > _LATEST:
-            _turns.popitem(last=False)
-        return known[1]
 
 
 # -- where tools run -------------------------------------------------------------------------------------------------------
@@ -228,22 +208,12 @@ def _stop(refused: Refused) -> Any:
     raise refused.error() from refused.cause
 
 
-def _aborted(refused: Refused) -> Exception:
-    """What the framework lets out of a run, and which is a `ToolSpanCommitmentError` at the same time."""
-    error: Exception = _abortion()(
-        refused.text, tool=refused.tool, call_id=refused.call_id, reason=refused.reason, entry_id=refused.entry_id
-    )
-    error.__cause__ = refused.cause
-    return error
-
-
-@cache
-def _abortion() -> Any:
+def _abortions() -> tuple[type[BaseException], ...]:
+    """What the framework lets out of a run."""
     try:
-        bases: Any = ToolSpanCommitmentError, import_module("crewai.hooks.dispatch").HookAborted
+        return (import_module("crewai.hooks.dispatch").HookAborted,)
     except ImportError:  # it is new; before, the agent begins anew a few times, and then gives up
-        bases = (ToolSpanCommitmentError,)
-    return type("CallRefused", bases, {"__doc__": "A call was refused, which stops the run.", "source": "genai_processor"})
+        return ()
 
 
 # -- runs ------------------------------------------------------------------------------------------------------------------
@@ -252,9 +222,7 @@ def _abortion() -> Any:
 class _Execution(Run):
     """A run of one agent. Where its time is over, the framework lets it end, and throws away what came of it."""
 
-    def __init__(self, agent: Any, outer: Run | None) -> None:
-        super().__init__(None if outer is None else outer.scope, None if outer is None else outer.hint)
-        self.agent = agent
+    agent: Any = None
 
 
 def _executed(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
@@ -269,7 +237,9 @@ def _within(guard: Guard, agent: Any, execute: Callable[[], Any]) -> Any:
     outer = current_run()
     if isinstance(outer, _Execution) and outer.agent is agent:
         return execute()
-    with guard.running(_Execution(agent, outer)):
+    run_of_agent = _Execution.within()
+    run_of_agent.agent = agent
+    with guard.running(run_of_agent):
         return execute()
 
 

@@ -19,9 +19,9 @@ from genai_processor.guard import bindings
 from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks.base import Hook, Target, argument, is_replayed, same_calls
-from genai_processor.guard.hooks.streams import run_stream
 from genai_processor.guard.refused import Refused
 from genai_processor.guard.running import Manners, arun, started
+from genai_processor.guard.streams import run_of_asteps
 from genai_processor.retry.verdict import Effect
 
 _STEERING: Final = frozenset(
@@ -177,7 +177,7 @@ async def _nothing() -> None:
 # Of a runner, and of each agent in it: of two that run in parallel, one that goes on says nothing of the other's results.
 def _run(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     stream: AsyncIterator[Any] = wrapped(*args, **kwargs)
-    return stream if is_replayed() else run_stream(guard, stream)
+    return stream if is_replayed() else run_of_asteps(guard, stream)
 
 
 def _where() -> tuple[str, str]:

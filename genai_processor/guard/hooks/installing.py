@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wrapping the targets of hooks when their framework is imported, and leaving no trace when it is over."""
+"""Letting hooks in when their framework is imported, and leaving no trace when it is over."""
 
 from __future__ import annotations
 
-import inspect
 import logging
 import sys
 import threading
@@ -12,10 +11,11 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from typing import Any, Final
 
-import wrapt
-
+from genai_processor.forks import guard_with_lock
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks.base import Hook, Target
+from genai_processor.guard.hooks.imports import is_whole, when_imported
+from genai_processor.guard.hooks.wrapping import Place, UnknownTargetError, Wrapped, find, wrap
 from genai_processor.guard.modes import GuardMode
 
 _log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ HOOKS: Final = {
     "autogen_agentchat": ("genai_processor.guard.hooks.autogen",),
     "crewai": ("genai_processor.guard.hooks.crewai", "genai_processor.guard.hooks.crewai_0"),
     "google.adk": ("genai_processor.guard.hooks.google_adk",),
-    "langchain_core": ("genai_processor.guard.hooks.langchain_core",),
+    "langchain_core": ("genai_processor.guard.hooks.langchain_core", "genai_processor.guard.hooks.langchain_errors"),
     "langgraph.pregel": ("genai_processor.guard.hooks.langgraph",),
     "llama_index.core": ("genai_processor.guard.hooks.llama_index",),
     "mcp": ("genai_processor.guard.hooks.mcp",),
@@ -36,162 +36,167 @@ HOOKS: Final = {
     "smolagents": ("genai_processor.guard.hooks.smolagents",),
     "strands": ("genai_processor.guard.hooks.strands",),
 }
-"""Top-level package of a framework -> the modules whose `HOOK` stands in front of it."""
+"""Package of a framework -> the modules whose `HOOK` stands in front of it."""
 
-_MARK: Final = "_self_genai_processor_hook"
-_lock: Final = threading.RLock()
-_guards: Final[list[Guard]] = []
-_registered: Final[set[str]] = set()
-_installed: Final[dict[str, list[tuple[Any, str, Any, Any]]]] = {}
+
+class _Installation:
+    """The hooks of this process. Its lock is held only while attributes are replaced, and over nothing that may import."""
+
+    _lock: threading.RLock
+
+    def __init__(self) -> None:
+        guard_with_lock(self)
+        self.guard: Guard | None = None
+        self._hooks: dict[str, Hook] = {}  # by the module that it is in
+        self._awaited: set[str] = set()
+        self._imported: set[str] = set()
+        self._in_place: dict[str, bool] = {}  # False: left alone
+        self._optional: set[Target] = set()
+        self._wrapped: list[Wrapped] = []
+
+    def install(self, guard: Guard) -> None:
+        with self._lock:
+            self.guard = guard
+        for package in HOOKS:
+            self._await(package)
+
+    def uninstall(self) -> None:
+        with self._lock:
+            self.guard = None
+            for wrapped in reversed(self._wrapped):  # one may stand around another
+                wrapped.take_away()
+            self._wrapped.clear()
+            self._in_place.clear()
+            self._optional.clear()
+            self._hooks.clear()
+            self._imported.clear()
+
+    def _await(self, name: str) -> None:
+        with self._lock:
+            if name in self._awaited and not is_whole(name):
+                return
+            self._awaited.add(name)
+        when_imported(name, self._is_imported)
+
+    def _is_imported(self, name: str) -> None:
+        """A module is there. The import system may not say so before this returns."""
+        with self._lock:
+            self._awaited.discard(name)
+            self._imported.add(name)
+        if self.guard is None:
+            return  # the next installation finds it
+        for module in HOOKS.get(name, ()):
+            self._load(module)
+        for module, hook in list(self._hooks.items()):
+            if any(target.module == name for target in (*hook.targets, *hook.optional)):
+                self._let_in(module, hook)
+
+    def _load(self, module: str) -> None:
+        try:
+            hook: Hook = import_module(module).HOOK
+        except Exception:  # noqa: BLE001 - the application must get its import
+            _log.exception("The guard's hook %s could not be set up; calls there are not guarded", module)
+            return
+        with self._lock:
+            self._hooks[module] = hook
+        for name in dict.fromkeys(target.module for target in (*hook.targets, *hook.optional)):
+            self._await(name)
+
+    def _is_there(self, name: str) -> bool:
+        return is_whole(name) or (name in self._imported and name in sys.modules)
+
+    def _let_in(self, module: str, hook: Hook) -> None:
+        """Wrap all targets as soon as all modules with them are there, and the optional ones when theirs are."""
+        if not self._wants(hook):
+            return
+        if module not in self._in_place and all(self._is_there(target.module) for target in hook.targets):
+            try:
+                found = [(target, find(target)) for target in hook.targets]
+            except UnknownTargetError as error:
+                self._leave_alone(module, hook, error)
+                return
+            with self._lock:
+                if self.guard is not None and module not in self._in_place:
+                    self._in_place[module] = False
+                    self._wrap_all(hook, found)
+                    self._in_place[module] = True
+        if self._in_place.get(module):
+            for target in hook.optional:
+                if target not in self._optional and self._is_there(target.module):
+                    self._let_in_optional(hook, target)
+
+    def _let_in_optional(self, hook: Hook, target: Target) -> None:
+        place = None
+        try:
+            place = find(target)
+        except UnknownTargetError as error:
+            _log.warning("%s: %s; it is left alone", hook.framework, error)
+        with self._lock:
+            if self.guard is not None and target not in self._optional:
+                self._optional.add(target)
+                if place is not None:
+                    self._wrap(hook, target, place)
+
+    def _leave_alone(self, module: str, hook: Hook, error: UnknownTargetError) -> None:
+        with self._lock:
+            if module in self._in_place:
+                return
+            self._in_place[module] = False
+        _log.warning(
+            "%s %s is not laid out as the guard knows it (%s); %s", hook.framework, _version(hook), error, hook.otherwise
+        )
+
+    def _wants(self, hook: Hook) -> bool:
+        guard = self.guard
+        return guard is not None and (guard.mode is not GuardMode.OFF or not hook.guards)
+
+    def _wrap_all(self, hook: Hook, found: list[tuple[Target, Place]]) -> None:
+        before = len(self._wrapped)
+        try:
+            for target, place in found:
+                self._wrap(hook, target, place)
+        except Exception:
+            for wrapped in reversed(self._wrapped[before:]):
+                wrapped.take_away()
+            del self._wrapped[before:]
+            raise
+
+    def _wrap(self, hook: Hook, target: Target, place: Place) -> None:
+        kind = "guard" if hook.guards else hook.framework
+        wrapped = wrap(place, partial(self._call, hook, target), kind, everywhere=not target.here_only)
+        if wrapped is not None:
+            self._wrapped.append(wrapped)
+
+    def _call(
+        self, hook: Hook, target: Target, wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        guard = self.guard
+        if guard is None or not self._wants(hook):
+            return wrapped(*args, **kwargs)
+        return target.wrapper(guard, wrapped, instance, args, kwargs)
+
+
+_installation: Final = _Installation()
 
 
 def active() -> Guard | None:
-    """Return the guard that the hooks ask, or None."""
-    return _guards[-1] if _guards else None
+    """Return the guard that the hooks ask; None if there is none, or it is off."""
+    guard = _installation.guard
+    return None if guard is None or guard.mode is GuardMode.OFF else guard
 
 
 def install(guard: Guard) -> None:
     """Stand in front of every framework that is imported, or will be. Raises nothing.
 
     Args:
-        guard: Whom to ask.
+        guard: Whom to ask, instead of whoever was asked before. With one that is off, only those hooks come that need none.
     """
-    with _lock:
-        _guards[:] = [guard]
-    for package, modules in HOOKS.items():
-        if package in sys.modules:
-            _prepare(modules, None)
-        elif package not in _registered:
-            _registered.add(package)
-            wrapt.register_post_import_hook(partial(_prepare, modules), package)
+    _installation.install(guard)
 
 
 def uninstall() -> None:
     """Put back what was there. Where somebody else has wrapped since, our wrapper stays, and lets everything pass."""
-    with _lock:
-        _guards.clear()
-        for wrapped in _installed.values():
-            for owner, name, original, wrapper in wrapped:
-                if inspect.getattr_static(owner, name, None) is wrapper:
-                    setattr(owner, name, original)
-        _installed.clear()
-
-
-def _prepare(modules: tuple[str, ...], _: Any) -> None:
-    """Load the hooks of a framework, and let them in as soon as all modules with their targets are there."""
-    if not _guards:
-        return
-    for module in modules:
-        try:
-            hook: Hook = import_module(module).HOOK
-            for name in {target.module for target in hook.targets}:
-                wrapt.register_post_import_hook(partial(_install_if_complete, hook), name)
-            for target in hook.optional:
-                wrapt.register_post_import_hook(partial(_install_optional, hook, target), target.module)
-        except Exception:  # noqa: BLE001 - the application must get its import
-            _log.exception("The guard's hook %s could not be set up; calls there are not guarded", module)
-
-
-def _install_if_complete(hook: Hook, latest: Any) -> None:
-    with _lock:
-        if not _guards or hook.framework in _installed:
-            return
-        # The module that is told of is done, though the import system does not say so yet.
-        if not all(target.module == latest.__name__ or _is_imported(target.module) for target in hook.targets):
-            return
-        _installed[hook.framework] = []
-        try:
-            found = [(target, *_find(target)) for target in hook.targets]
-        except _Unknown as error:
-            _log.warning(
-                "%s %s is not laid out as the guard knows it (%s); its calls are not guarded",
-                hook.framework,
-                _version(hook),
-                error,
-            )
-            return
-        for target, owner, name, original in found:
-            _wrap(hook, target, owner, name, original)
-
-
-def _install_optional(hook: Hook, target: Target, _: Any) -> None:
-    with _lock:
-        if not _guards:
-            return
-        try:
-            owner, name, original = _find(target)
-        except _Unknown as error:
-            _log.warning("%s: %s; it is left alone", hook.framework, error)
-            return
-        _installed.setdefault(hook.framework + " " + target.module, [])
-        _wrap(hook, target, owner, name, original)
-
-
-class _Unknown(Exception):
-    """A target is not there, or not as expected."""
-
-
-def _is_imported(module: str) -> bool:
-    found = sys.modules.get(module)
-    spec = getattr(found, "__spec__", None)
-    return found is not None and not getattr(spec, "_initializing", False)
-
-
-def _find(target: Target) -> tuple[Any, str, Any]:
-    where = f"{target.module}:{target.name}"
-    for one in target.name.split("|"):
-        try:
-            owner, name, _ = wrapt.resolve_path(target.module, one)
-            original = inspect.getattr_static(owner, name)
-            break
-        except (ImportError, AttributeError):
-            continue
-    else:
-        raise _Unknown(f"there is no {where}")
-    function = original.__func__ if isinstance(original, (staticmethod, classmethod)) else original
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        raise _Unknown(f"{where} has no signature") from None
-    missing = [parameter for parameter in target.parameters if parameter not in parameters]
-    if missing:
-        raise _Unknown(f"{where} has no {', '.join(missing)}")
-    return owner, name, original
-
-
-def _wrap(hook: Hook, target: Target, owner: Any, name: str, original: Any) -> None:
-    if _is_ours(original):
-        return
-    wrapper = wrapt.FunctionWrapper(original, partial(_call, target))
-    setattr(wrapper, _MARK, True)
-    wrapped = _installed.setdefault(hook.framework, [])
-    for place in [owner] if target.here_only else _places(owner, name, original):
-        setattr(place, name, wrapper)
-        wrapped.append((place, name, original, wrapper))
-
-
-def _call(target: Target, wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    guard = active()
-    if guard is None or guard.mode is GuardMode.OFF:
-        return wrapped(*args, **kwargs)
-    return target.wrapper(guard, wrapped, instance, args, kwargs)
-
-
-def _is_ours(function: Any) -> bool:
-    while function is not None:
-        if getattr(function, _MARK, False):
-            return True
-        function = getattr(function, "__wrapped__", None)
-    return False
-
-
-def _places(owner: Any, name: str, original: Any) -> list[Any]:
-    """Where a target is to be replaced: of a function, also the modules of its framework that have imported it by name."""
-    if not inspect.ismodule(owner):
-        return [owner]
-    package = owner.__name__.partition(".")[0]
-    siblings = [module for known, module in list(sys.modules.items()) if known.partition(".")[0] == package]
-    return [owner, *(one for one in siblings if one is not owner and getattr(one, "__dict__", {}).get(name) is original)]
+    _installation.uninstall()
 
 
 def _version(hook: Hook) -> str:

@@ -8,20 +8,18 @@ call is found in the state of the graph, if LangGraph runs it.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import Context, ContextVar
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
-from genai_processor.errors import ToolSpanCommitmentError
 from genai_processor.guard import bindings
 from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks.base import Hook, Target, argument, is_replayed, same_calls
-from genai_processor.guard.refused import Refused
+from genai_processor.guard.hooks.base import Hook, Target, argument, held, holding, is_replayed, same_calls
+from genai_processor.guard.hooks.langchain_results import manners
 from genai_processor.guard.running import Manners, arun, run
 
 tool_node_messages: Final[ContextVar[Any]] = ContextVar("genai_processor_tool_node_messages", default=None)
@@ -52,25 +50,14 @@ _held: Final[ContextVar[_Held | None]] = ContextVar("genai_processor_langchain_c
 def _run(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: _Arguments, kwargs: dict[str, Any]) -> Any:
     if is_replayed():
         return wrapped(*args, **kwargs)
-    token = _held.set(_hold(instance, args, kwargs, asynchronous=False))
-    try:
+    with holding(_held, _hold(instance, args, kwargs, asynchronous=False)):
         return wrapped(*args, **kwargs)
-    finally:
-        _held.reset(token)
 
 
 def _arun(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: _Arguments, kwargs: dict[str, Any]) -> Any:
     if is_replayed():
         return wrapped(*args, **kwargs)
-    return _held_arun(wrapped, instance, args, kwargs)
-
-
-async def _held_arun(wrapped: Callable[..., Any], instance: Any, args: _Arguments, kwargs: dict[str, Any]) -> Any:
-    token = _held.set(_hold(instance, args, kwargs, asynchronous=True))
-    try:
-        return await wrapped(*args, **kwargs)
-    finally:
-        _held.reset(token)
+    return held(_held, _hold(instance, args, kwargs, asynchronous=True), partial(wrapped, *args, **kwargs))
 
 
 def _hold(tool: Any, args: _Arguments, kwargs: dict[str, Any], *, asynchronous: bool) -> _Held:
@@ -87,7 +74,7 @@ def _hold(tool: Any, args: _Arguments, kwargs: dict[str, Any], *, asynchronous: 
         proposal.proposed,
         framework="LangChain",
     )
-    return _Held(call, _manners(tool, call_id), asynchronous=asynchronous)
+    return _Held(call, manners(tool, call_id), asynchronous=asynchronous)
 
 
 def _given(tool: Any, tool_input: Any) -> Any:
@@ -207,94 +194,6 @@ async def _guarded_coroutine(
     finally:
         if not begun:
             coroutine.close()
-
-
-# -- how it wants to be answered -----------------------------------------------------------------------------------------
-
-
-def _manners(tool: Any, call_id: str | None) -> Manners:
-    return Manners(
-        refuse=_stop if call_id is None else partial(_refuse, tool, call_id),
-        stop=_stop,
-        failure=_failure,
-        hand_back=partial(_hand_back, call_id),
-        paused=pauses(),
-        by_the_body=True,
-    )
-
-
-def _refuse(tool: Any, call_id: str, refused: Refused) -> Any:
-    """An error message, where the body's result would be. Nobody but a model reads these: no id, no model."""
-    message = _tool_message()(refused.text, tool_call_id=call_id, name=tool.name, status="error")
-    return (message, None) if tool.response_format == "content_and_artifact" else message
-
-
-def _stop(refused: Refused) -> Any:
-    error = refused.error()
-    kind = _bubbling()
-    if kind is None:
-        raise error from refused.cause
-    raise kind(
-        str(error),
-        tool=error.tool,
-        call_id=error.call_id,
-        reason=error.reason,
-        entry_id=error.entry_id,
-        recorded=error.recorded,
-    ) from refused.cause
-
-
-def _bubbling() -> Any:
-    """Our error, as one that LangGraph neither swallows nor retries."""
-    errors = sys.modules.get("langgraph.errors")
-    return None if errors is None else _bubbling_kind(errors.GraphBubbleUp)
-
-
-@cache
-def _bubbling_kind(bubbling: Any) -> Any:
-    return type("ToolSpanCommitmentError", (ToolSpanCommitmentError, bubbling), {"__module__": __name__})
-
-
-def pauses() -> tuple[type[BaseException], ...]:
-    """Return the exceptions by which LangGraph ends what waits for somebody."""
-    errors = sys.modules.get("langgraph.errors")
-    kinds = (getattr(errors, name, None) for name in ("GraphInterrupt", "GraphDrained"))
-    return tuple(kind for kind in kinds if kind is not None)
-
-
-def _failure(value: Any) -> str | None:
-    """A body that returns an error message has failed."""
-    content = value[0] if isinstance(value, tuple) and value else value
-    return "error_message" if _is_tool_message(content) and content.status == "error" else None
-
-
-def _is_tool_message(value: Any) -> bool:
-    return isinstance(value, _tool_message())
-
-
-def _tool_message() -> Any:
-    return import_module("langchain_core.messages").ToolMessage
-
-
-def _hand_back(call_id: str | None, value: Any) -> Any:
-    """What the body returned; where that is a message to the model, it answers this call, and is a new one."""
-    if call_id is None:
-        return value
-    if _is_tool_message(value):
-        return value.model_copy(update={"tool_call_id": call_id, "id": None})
-    if isinstance(value, tuple) and len(value) == 2 and _is_tool_message(value[0]):
-        return _hand_back(call_id, value[0]), value[1]
-    update = getattr(value, "update", None)  # of a Command of LangGraph
-    if type(value).__name__ == "Command" and isinstance(update, dict):
-        changed = {key: _answering(call_id, item) for key, item in update.items()}
-        return type(value)(graph=value.graph, update=changed, resume=value.resume, goto=value.goto)
-    return value
-
-
-def _answering(call_id: str, item: Any) -> Any:
-    if not isinstance(item, list) or sum(map(_is_tool_message, item)) != 1:
-        return item
-    return [_hand_back(call_id, one) if _is_tool_message(one) else one for one in item]
 
 
 HOOK = Hook(

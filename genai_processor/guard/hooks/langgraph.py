@@ -7,17 +7,20 @@ not lost, as long as its thread is what tells calls apart: whoever goes on with 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
 from genai_processor.guard import bindings
 from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks.base import Hook, Target, argument, is_replayed
-from genai_processor.guard.hooks.langchain_core import pauses, tool_node_messages
-from genai_processor.guard.runs import Run, current_run, enter_run, leave_run
-from genai_processor.guard.threads import tell
+from genai_processor.guard.hooks.base import Hook, Target, argument, held, holding, is_replayed
+from genai_processor.guard.hooks.langchain_core import tool_node_messages
+from genai_processor.guard.hooks.langchain_results import pauses
+from genai_processor.guard.running import ends_of
+from genai_processor.guard.runs import Run, in_run
+from genai_processor.guard.streams import Steps, steps, stepwise
 from genai_processor.ledger.entries import Entry
 
 _Arguments = tuple[Any, ...]
@@ -33,9 +36,9 @@ class _GraphRun(Run):
         saved: Ids of the calls whose results are in that thread.
     """
 
-    def __init__(self, scope: str | None, hint: str | None, thread: str | None) -> None:
+    def __init__(self, scope: str | None = None, hint: str | None = None) -> None:
         super().__init__(scope, hint)
-        self.thread = thread
+        self.thread: str | None = None
         self.keeps = False
         self.goes_on = False
         self.saved: frozenset[str] = frozenset()
@@ -51,10 +54,13 @@ class _GraphRun(Run):
     def died(self) -> tuple[Entry, ...]:
         return tuple(one for one in super().died() if one.scope != self.thread or one.call_id not in self.saved)
 
-    def paused(self) -> None:
-        """Note that it waits for somebody. What it has done is no reason not to begin the body around it again."""
+    def dies_of(self, error: BaseException) -> bool:
+        """Whether it has died. If it waits for somebody, what it did is no reason not to begin the body around it again."""
+        if not isinstance(error, pauses()):
+            return not isinstance(error, GeneratorExit)
         if self._within is not None and self._accountable and self.goes_on:
             self._within.outside = False
+        return False
 
     def over(self) -> None:
         """Note that it has ended, in whatever way."""
@@ -70,11 +76,10 @@ _within: Final[dict[int, list[_GraphRun]]] = {}
 
 
 def _new_run(graph: Any, config: Any) -> _GraphRun:
-    outer = current_run()
     configurable = import_module("langchain_core.runnables.config").ensure_config(config).get("configurable", {})
     thread = configurable.get("thread_id")
-    hint = None if thread is None else str(thread)
-    run = _GraphRun(None if outer is None else outer.scope, hint or (None if outer is None else outer.hint), hint)
+    run = _GraphRun.within(None if thread is None else str(thread))
+    run.thread = None if thread is None else str(thread)
     run.goes_on = graph.checkpointer is not False
     run.keeps = thread is not None and "__pregel_task_id" not in configurable
     return run
@@ -86,34 +91,20 @@ def _stream(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: _Arg
     return _steps(guard, instance, argument("config", 1, args, kwargs), wrapped(*args, **kwargs))
 
 
-def _steps(guard: Guard, graph: Any, config: Any, stream: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+def _steps(guard: Guard, graph: Any, config: Any, stream: Iterator[Any]) -> Iterator[Any]:
     run = _new_run(graph, config)
     try:
-        while True:
-            token = enter_run(run)
-            try:
-                item = next(stream)
-            except StopIteration:
-                break
-            finally:
-                leave_run(token)
-            yield item
-    except GeneratorExit:  # whoever loses interest may have seen the answer
-        stream.close()
-        raise
-    except pauses():
-        run.paused()
-        raise
-    except BaseException:
+        yield from steps(stream, partial(in_run, run))
+    except BaseException as error:
         try:
-            stream.close()
-            run.saved = _saved(graph, run)
+            if run.dies_of(error):
+                run.saved = _saved(graph, run)
         finally:
-            guard.died(run)
+            guard.ended(run, error, pauses())
         raise
     finally:
         run.over()
-    guard.delivered(run.delivered())
+    guard.ended(run)
 
 
 def _astream(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: _Arguments, kwargs: dict[str, Any]) -> Any:
@@ -122,34 +113,20 @@ def _astream(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: _Ar
     return _asteps(guard, instance, argument("config", 1, args, kwargs), wrapped(*args, **kwargs))
 
 
-async def _asteps(guard: Guard, graph: Any, config: Any, stream: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, Any]:
+@stepwise
+@asynccontextmanager
+async def _asteps(guard: Guard, graph: Any, config: Any, stream: AsyncIterator[Any]) -> AsyncIterator[Steps]:
     run = _new_run(graph, config)
     try:
-        while True:
-            token = enter_run(run)
+        async with ends_of(guard, run, pauses()):  # even if it is cancelled once more
             try:
-                item = await anext(stream)
-            except StopAsyncIteration:
-                break
-            finally:
-                leave_run(token)
-            yield item
-    except GeneratorExit:
-        await stream.aclose()
-        raise
-    except pauses():
-        run.paused()
-        raise
-    except BaseException:
-        try:
-            await stream.aclose()
-            run.saved = await _asaved(graph, run)
-        finally:  # even if it is cancelled once more
-            await tell(guard.threads, partial(guard.died, run))
-        raise
+                yield Steps(stream, partial(in_run, run))
+            except BaseException as error:
+                if run.dies_of(error):
+                    run.saved = await _asaved(graph, run)
+                raise
     finally:
         run.over()
-    await tell(guard.threads, partial(guard.delivered, run.delivered()))
 
 
 # -- what a thread has kept ----------------------------------------------------------------------------------------------
@@ -185,23 +162,12 @@ def _answered(snapshot: Any) -> frozenset[str]:
 
 
 def _run_one(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: _Arguments, kwargs: dict[str, Any]) -> Any:
-    token = tool_node_messages.set(_messages(instance, args, kwargs))
-    try:
+    with holding(tool_node_messages, _messages(instance, args, kwargs)):
         return wrapped(*args, **kwargs)
-    finally:
-        tool_node_messages.reset(token)
 
 
 def _arun_one(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: _Arguments, kwargs: dict[str, Any]) -> Any:
-    return _with_messages(wrapped, instance, args, kwargs)
-
-
-async def _with_messages(wrapped: Callable[..., Any], instance: Any, args: _Arguments, kwargs: dict[str, Any]) -> Any:
-    token = tool_node_messages.set(_messages(instance, args, kwargs))
-    try:
-        return await wrapped(*args, **kwargs)
-    finally:
-        tool_node_messages.reset(token)
+    return held(tool_node_messages, _messages(instance, args, kwargs), partial(wrapped, *args, **kwargs))
 
 
 def _messages(node: Any, args: _Arguments, kwargs: dict[str, Any]) -> Any:

@@ -19,10 +19,10 @@ from typing import Any, Final
 from genai_processor.guard.actions import action_digest
 from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks.base import Hook, Target, argument, is_replayed
+from genai_processor.guard.hooks.base import Hook, Target, argument, fits, held, is_replayed
 from genai_processor.guard.refused import Refused
 from genai_processor.guard.running import Manners, arun, started
-from genai_processor.guard.runs import Run, current_run, enter_run, leave_run
+from genai_processor.guard.runs import Run, current_run, in_run
 from genai_processor.guard.threads import tell
 from genai_processor.ledger.ids import random_id
 
@@ -39,17 +39,12 @@ class _Proposal:
     proposed: tuple[tuple[str, str | None], ...] = ()
 
 
-_UNKNOWN: Final = _Proposal()
-_proposal: Final[ContextVar[_Proposal]] = ContextVar("genai_processor_llama_index", default=_UNKNOWN)
+_proposal: Final[ContextVar[_Proposal | None]] = ContextVar("genai_processor_llama_index", default=None)
 
 
 def _run(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    outer = current_run()
-    token = enter_run(Run(None if outer is None else outer.scope, None if outer is None else outer.hint))
-    try:
+    with in_run(Run.within()):
         return wrapped(*args, **kwargs)  # starts the tasks of the steps, which inherit the run
-    finally:
-        leave_run(token)
 
 
 def _step(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -96,18 +91,13 @@ def _call_step(
 async def _called(guard: Guard, ctx: Any, call: Any, step: Callable[[], Awaitable[Any]]) -> Any:
     note = await ctx.store.get(_NOTE, default=None) or {}
     memory = await ctx.store.get("memory", default=None)
-    token = _proposal.set(
-        _Proposal(
-            call.tool_id,
-            getattr(memory, "session_id", None),
-            note.get("turn"),
-            tuple((tool, digest) for tool, digest in note.get("calls", ())),
-        )
+    proposal = _Proposal(
+        call.tool_id,
+        getattr(memory, "session_id", None),
+        note.get("turn"),
+        tuple((tool, digest) for tool, digest in note.get("calls", ())),
     )
-    try:
-        return await _watched(guard, step)
-    finally:
-        _proposal.reset(token)
+    return await held(_proposal, proposal, partial(_watched, guard, step))
 
 
 def _call_tool(
@@ -117,7 +107,7 @@ def _call_tool(
     name = tool.metadata.name
     if name == "handoff" or is_replayed():  # reserved: the workflow's own, which changes nothing outside of it
         return wrapped(*args, **kwargs)
-    known = _proposal.get()
+    known = _proposal.get() or _Proposal()
     wish = Call(
         name,
         known.call_id,
@@ -132,30 +122,24 @@ def _call_tool(
 
 
 async def _body(tool: Any, given: Any, call: Callable[[], Awaitable[Any]]) -> Any:
-    if not _cannot_begin(tool, given):
+    if _can_begin(tool, given):
         started()
     return await call()
 
 
-def _cannot_begin(tool: Any, given: Any) -> bool:
-    """Whether the arguments do not fit the function that a plain tool calls, so that calling it raises."""
+def _can_begin(tool: Any, given: Any) -> bool:
+    """Whether the arguments fit the function that a plain tool calls: if not, calling it raises."""
     module = import_module("llama_index.core.tools.function_tool")
     acall = inspect.getattr_static(module.FunctionTool, "acall")
     if not isinstance(tool, module.FunctionTool) or inspect.getattr_static(tool, "acall", None) is not acall:
-        return False
+        return True
     function = tool.async_fn
     if getattr(function, "__code__", None) is module.sync_to_async(len).__code__:
         function = tool.real_fn  # it runs this in a thread, with whatever it gets
     everything = {**getattr(tool, "_field_defaults", {}), **getattr(tool, "partial_params", {}), **given}
     if tool.requires_context and tool.ctx_param_name is not None:
         everything[tool.ctx_param_name] = None
-    try:
-        inspect.signature(function).bind(**everything)
-    except TypeError:
-        return True
-    except ValueError:  # no signature
-        pass
-    return False
+    return fits(function, (), everything)
 
 
 def _failure(output: Any) -> str | BaseException | None:

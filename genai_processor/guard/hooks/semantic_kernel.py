@@ -7,10 +7,6 @@ raised there becomes a text that says "An error occurred", so a refusal is a res
 
 from __future__ import annotations
 
-import hashlib
-import json
-import weakref
-from collections import OrderedDict
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
@@ -19,11 +15,11 @@ from typing import Any, Final
 
 from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks.base import Hook, Target, argument, is_replayed, same_calls
+from genai_processor.guard.hooks.base import Hook, Target, argument, held, holding, is_replayed, same_calls
+from genai_processor.guard.hooks.turns import Turns, turn_of
 from genai_processor.guard.refused import Refused
 from genai_processor.guard.running import Manners, arun, running, started
-from genai_processor.guard.streams import run_of_asteps, run_within
-from genai_processor.ledger.ids import random_id
+from genai_processor.guard.streams import run_of_asteps
 from genai_processor.spans.values import index_like, usable_id
 
 
@@ -47,11 +43,8 @@ async def _invoke_function_call(
 ) -> Any:
     call = argument("function_call", 0, args, kwargs)
     proposed = _of(call, argument("chat_history", 1, args, kwargs))
-    token = _proposed.set(proposed)
-    try:
+    with holding(_proposed, proposed):
         value = await wrapped(*args, **kwargs)
-    finally:
-        _proposed.reset(token)
     if proposed.refused is not None:  # nothing that is raised further in gets out
         raise proposed.refused.error() from proposed.refused.cause
     return value
@@ -69,8 +62,7 @@ def _wanted(call: Any) -> tuple[str, Any]:
     return call.name or "", call.arguments
 
 
-_MOST: Final = 1_000
-_numbered: Final[OrderedDict[int, tuple[weakref.ref[Any], str]]] = OrderedDict()
+_turns: Final = Turns()
 
 
 def _turn(message: Any, calls: list[Any]) -> str:
@@ -78,16 +70,9 @@ def _turn(message: Any, calls: list[Any]) -> str:
 
     Where a service gives ids that mean nothing outside of the message, the message is known by its identity.
     """
-    ids = [call.id for call in calls]
     if all(usable_id(call.id, call.name) and not index_like(call.id, call.name) for call in calls):
-        response = (getattr(message, "metadata", None) or {}).get("id")
-        return hashlib.sha256(json.dumps([response, ids], default=str).encode()).hexdigest()[:32]
-    known = _numbered.setdefault(id(message), (weakref.ref(message), random_id()))
-    if known[0]() is not message:  # another was there before
-        known = _numbered[id(message)] = (weakref.ref(message), random_id())
-    while len(_numbered) > _MOST:
-        _numbered.popitem(last=False)
-    return known[1]
+        return turn_of((getattr(message, "metadata", None) or {}).get("id"), [call.id for call in calls])
+    return _turns.of(message)
 
 
 # -- calls -----------------------------------------------------------------------------------------------------------
@@ -120,15 +105,8 @@ async def _invoke(
         hand_back=partial(_answer, context),
         awaits_start=True,
     )
-    await arun(guard, wish, partial(_body, wrapped, args, kwargs), manners)
-
-
-async def _body(wrapped: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    token = _proposed.set(None)
-    try:
-        await wrapped(*args, **kwargs)
-    finally:
-        _proposed.reset(token)
+    # What the body calls by itself was not proposed.
+    await arun(guard, wish, partial(held, _proposed, None, partial(wrapped, *args, **kwargs)), manners)
 
 
 def _answer(context: Any, value: Any) -> None:
@@ -164,7 +142,7 @@ async def _respond(
 
 
 def _stream(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return run_of_asteps(guard, wrapped(*args, **kwargs), run_within())
+    return run_of_asteps(guard, wrapped(*args, **kwargs))
 
 
 _METHOD: Final = "semantic_kernel.functions.kernel_function_from_method"

@@ -13,7 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Any, Final
@@ -22,10 +22,11 @@ from genai_processor.guard import bindings
 from genai_processor.guard.actions import action_digest
 from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks.base import Hook, Target, argument, is_replayed
+from genai_processor.guard.hooks.base import Hook, Target, argument, fits, holding, is_replayed
 from genai_processor.guard.refused import Refused
 from genai_processor.guard.running import Manners, run, started
-from genai_processor.guard.runs import Run, current_run, enter_run, leave_run
+from genai_processor.guard.runs import Run, current_run
+from genai_processor.guard.streams import run_of_steps, steps
 from genai_processor.ledger.ids import random_id
 
 _Action = tuple[str, str | None]
@@ -108,7 +109,7 @@ def _body(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    if not _cannot_begin(tool, args, kwargs):
+    if _can_begin(tool, args, kwargs):
         started()
     value = wrapped(*args, **kwargs)
     if response is not None:
@@ -129,19 +130,16 @@ def _unfolded(tool: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
     return args, named
 
 
-def _cannot_begin(tool: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether the arguments do not fit the tool's function, so that calling it raises."""
+def _can_begin(tool: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the arguments fit the tool's function: if not, calling it raises."""
     args, kwargs = _unfolded(tool, args, kwargs)
     try:
-        signature = inspect.signature(tool.forward)
-        if next(iter(signature.parameters), None) == "self":  # of a decorated function, which is called without
-            args = (tool, *args)
-        signature.bind(*args, **kwargs)
-    except TypeError:
+        parameters = inspect.signature(tool.forward).parameters
+    except (TypeError, ValueError):  # no signature
         return True
-    except ValueError:  # no signature
-        pass
-    return False
+    if next(iter(parameters), None) == "self":  # of a decorated function, which is called without
+        args = (tool, *args)
+    return fits(tool.forward, args, kwargs)
 
 
 def _refuse(response: _Response | None, refused: Refused) -> Any:
@@ -176,11 +174,11 @@ def _responded(
 ) -> Generator[Any, Any, Any]:
     response = _Response(calls)
     try:
-        value = yield from _stepwise(step, partial(_within, response))
+        value = yield from steps(step, partial(_within, response))
     except BaseException as error:
         run_of_it = current_run()
         if response.used and run_of_it is not None:
-            guard.died(run_of_it)
+            guard.lost(run_of_it)  # the run goes on
         if response.stopped and not isinstance(error, GeneratorExit):
             raise response.stopped[0].error() from error
         raise
@@ -191,76 +189,23 @@ def _responded(
 
 @contextmanager
 def _within(response: _Response) -> Iterator[None]:
-    token, none = _response.set(response), _taken.set(None)
-    try:
+    with holding(_response, response), holding(_taken, None):
         yield
-    finally:
-        _taken.reset(none)
-        _response.reset(token)
 
 
 def _execute(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     response = _response.get()
     tool, given = argument("tool_name", 0, args, kwargs), argument("arguments", 1, args, kwargs)
     # What a call refers to of the agent's state is put into its arguments only after this.
-    token = _taken.set(None if response is None else response.take((tool, action_digest(given))))
-    try:
+    with holding(_taken, None if response is None else response.take((tool, action_digest(given)))):
         return wrapped(*args, **kwargs)
-    finally:
-        _taken.reset(token)
 
 
 # -- runs ------------------------------------------------------------------------------------------------------------------
 
 
 def _run(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return _running(guard, wrapped(*args, **kwargs))
-
-
-def _running(guard: Guard, steps: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-    outer = current_run()
-    own = Run(None if outer is None else outer.scope, None if outer is None else outer.hint)
-    try:
-        value = yield from _stepwise(steps, partial(_inside, own))
-    except GeneratorExit:
-        raise
-    except BaseException:
-        guard.died(own)
-        raise
-    guard.delivered(own.delivered())
-    return value
-
-
-@contextmanager
-def _inside(own: Run) -> Iterator[None]:
-    token = enter_run(own)
-    try:
-        yield
-    finally:
-        leave_run(token)
-
-
-def _stepwise(
-    generator: Generator[Any, Any, Any], context: Callable[[], AbstractContextManager[None]]
-) -> Generator[Any, Any, Any]:
-    """Run a generator, each step of it inside a context, which whoever consumes it must not see."""
-    resume: Callable[[], Any] = partial(next, generator)
-    while True:
-        with context():
-            try:
-                item = resume()
-            except StopIteration as done:
-                return done.value
-        try:
-            sent = yield item
-        except GeneratorExit:
-            with context():
-                generator.close()
-            raise
-        except BaseException as error:  # noqa: BLE001 - it is the generator's to handle
-            resume = partial(generator.throw, error)
-        else:
-            resume = partial(generator.send, sent)
+    return run_of_steps(guard, wrapped(*args, **kwargs), Run.within())
 
 
 class _WithContext(ThreadPoolExecutor):

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextvars import ContextVar, Token
+from contextlib import aclosing, asynccontextmanager, nullcontext
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final
 from uuid import uuid4
@@ -19,10 +20,10 @@ from weakref import WeakKeyDictionary
 from genai_processor.guard.attempt import Attempt
 from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks.base import Hook, Target, argument, is_replayed, same_calls
-from genai_processor.guard.hooks.streams import run_stream
+from genai_processor.guard.hooks.base import Hook, Target, argument, holding, is_replayed, same_calls
 from genai_processor.guard.refused import Refused
 from genai_processor.guard.running import Manners, answer, claim, started
+from genai_processor.guard.streams import Steps, run_of_asteps, stepwise
 from genai_processor.guard.threads import tell
 from genai_processor.ledger.requests import Outcome
 from genai_processor.retry.verdict import Effect
@@ -88,33 +89,38 @@ def _stream(guard: Guard, stream: AsyncGenerator[Any, None], context: Any) -> As
     return _guarded(guard, wish, stream, _manners(context))
 
 
-async def _guarded(
-    guard: Guard, wish: Call, stream: AsyncGenerator[Any, None], manners: Manners
-) -> AsyncGenerator[Any, None]:
+@stepwise
+@asynccontextmanager
+async def _guarded(guard: Guard, wish: Call, stream: AsyncGenerator[Any, None], manners: Manners) -> AsyncIterator[Steps]:
     begun = await claim(guard, wish)
     if isinstance(begun, Refused):
-        yield answer(guard, begun, manners)
+        yield Steps(_only(answer(guard, begun, manners)), nullcontext)
         return
     try:
-        while True:
-            with begun.inside():
-                try:
-                    event = await anext(stream)
-                except StopAsyncIteration:
-                    break
-            if _ends(event):
-                await tell(guard.threads, partial(_ended, begun, event, manners))
-            yield event
+        yield Steps(_telling(guard, begun, stream, manners), begun.inside)
     except GeneratorExit as error:
-        begun.raised(error, awaits_start=manners.awaits_start)
-        with begun.inside():
-            await stream.aclose()
+        begun.raised(error, awaits_start=manners.awaits_start)  # right here: its event loop may have ended
         raise
     except BaseException as error:
         raised = partial(begun.raised, error, paused=manners.paused, awaits_start=manners.awaits_start)
         await tell(guard.threads, raised)
         raise
     await tell(guard.threads, partial(begun.failed, "no_result", awaits_start=manners.awaits_start))
+
+
+async def _only(event: Any) -> AsyncIterator[Any]:
+    yield event
+
+
+async def _telling(
+    guard: Guard, attempt: Attempt, stream: AsyncGenerator[Any, None], manners: Manners
+) -> AsyncIterator[Any]:
+    """Tell how the call ended before anybody gets to see its result."""
+    async with aclosing(stream):
+        async for event in stream:
+            if _ends(event):
+                await tell(guard.threads, partial(_ended, attempt, event, manners))
+            yield event
 
 
 def _manners(context: Any) -> Manners:
@@ -208,35 +214,25 @@ def _run(
     guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> AsyncIterator[Any]:
     stream: AsyncGenerator[Any, None] = wrapped(*args, **kwargs)
-    return stream if is_replayed() else run_stream(guard, _stoppable(stream))
+    return stream if is_replayed() else run_of_asteps(guard, _stoppable(stream))
 
 
-async def _stoppable(stream: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
+@stepwise
+@asynccontextmanager
+async def _stoppable(stream: AsyncGenerator[Any, None]) -> AsyncIterator[Steps]:
     """A run that ends with an error when one of its calls says so, and all calls of that turn have their result."""
     stop = _Stop(_stop.get())
-    try:
-        while True:
-            token = _stop.set(stop)
-            try:
-                event = await anext(stream)
-            except StopAsyncIteration:
-                break
-            finally:
-                _reset(token)
-            if stop.error is not None and _holds_results(event):
-                break
-            yield event
-    finally:
-        await stream.aclose()
+    yield Steps(_until_stopped(stream, stop), partial(holding, _stop, stop))
     if stop.error is not None:
         raise stop.error
 
 
-def _reset(token: Token[_Stop | None]) -> None:
-    try:
-        _stop.reset(token)
-    except ValueError:  # moved into another context
-        _stop.set(None)
+async def _until_stopped(stream: AsyncGenerator[Any, None], stop: _Stop) -> AsyncIterator[Any]:
+    async with aclosing(stream):
+        async for event in stream:
+            if stop.error is not None and _holds_results(event):
+                return
+            yield event
 
 
 def _holds_results(event: Any) -> bool:

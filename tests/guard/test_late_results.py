@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results that come when nobody waits for them any more, and installing before what is wrapped is imported."""
+"""Results that come when nobody waits for them any more."""
 
 from __future__ import annotations
 
 import asyncio
-import importlib
-import sys
 import threading
 from contextlib import nullcontext
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,10 +13,8 @@ import pytest
 from genai_processor.guard.attempt import Attempt
 from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
-from genai_processor.guard.hooks import installing
-from genai_processor.guard.hooks.base import Hook, Target
-from genai_processor.guard.hooks.streams import run_stream
 from genai_processor.guard.runs import Run
+from genai_processor.guard.streams import run_of_asteps
 from genai_processor.guard.threads import Threads, tell
 from genai_processor.ledger import State
 
@@ -36,6 +30,39 @@ def test_a_result_that_comes_after_the_run_has_died_is_undelivered(turn: str | N
     assert {one: number for one, number in guard.ledger.counts().items() if number} == {state: 1}
 
 
+def test_a_run_goes_on_after_a_turn_that_is_lost() -> None:
+    guard, run = Guard(), Run()
+    with guard.running(run):
+        late = guard.begin(Call("refund", "toolu_1", {"order": "1"}, "c1", "turn 1"))
+        guard.lost(run)
+        later = guard.begin(Call("refund", "toolu_2", {"order": "2"}, "c1", "turn 2"))
+        assert isinstance(late, Attempt)
+        assert isinstance(later, Attempt)
+        later.returned("done")
+        late.returned("done, but nobody waits")
+    found = [entry.state for call_id in ("toolu_1", "toolu_2") for entry in guard.ledger.by_call("c1", call_id)]
+    assert found == [State.UNDELIVERED, State.COMPLETED]
+
+
+def test_what_goes_on_inside_a_call_says_nothing_of_what_goes_on_around_it() -> None:
+    """A model that is asked inside a tool's body has not seen what the tool's siblings returned."""
+    guard, run = Guard(), Run()
+
+    def call(tool: str, turn: str) -> Attempt:
+        begun = guard.begin(Call(tool, f"toolu_{tool}", {"order": tool}, "c1", turn))
+        assert isinstance(begun, Attempt)
+        return begun
+
+    with pytest.raises(ConnectionError), guard.running(run):
+        call("sibling", "turn 1").returned("done")
+        with call("agent", "turn 1").inside():
+            call("inner", "turn 2").returned("done")
+            call("last", "turn 3").returned("done")
+        raise ConnectionError("the model is down")
+    states = {tool: guard.ledger.by_call("c1", f"toolu_{tool}")[0].state for tool in ("sibling", "inner", "last")}
+    assert states == {"sibling": State.UNDELIVERED, "inner": State.COMPLETED, "last": State.UNDELIVERED}
+
+
 @pytest.mark.parametrize(("dies", "state"), [(True, State.UNDELIVERED), (False, State.COMPLETED)])
 def test_what_a_run_that_was_given_up_has_not_delivered_depends_on_the_run_around_it(dies: bool, state: State) -> None:
     guard = Guard()
@@ -48,14 +75,14 @@ def test_what_a_run_that_was_given_up_has_not_delivered_depends_on_the_run_aroun
         yield "more"
 
     async def outer() -> Any:
-        agent = run_stream(guard, inner())
+        agent = run_of_asteps(guard, inner())
         yield await anext(agent)
         await agent.aclose()
         if dies:
             raise ConnectionError
 
     async def story() -> None:
-        async for _ in run_stream(guard, outer()):
+        async for _ in run_of_asteps(guard, outer()):
             pass
 
     with pytest.raises(ConnectionError) if dies else nullcontext():
@@ -94,30 +121,3 @@ def test_what_a_told_ledger_raises_is_raised() -> None:
 
     with pytest.raises(OSError, match="no room"):
         asyncio.run(tell(Threads(), fail))
-
-
-def test_targets_in_modules_that_are_imported_later_are_wrapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "a_framework"
-    package.mkdir()
-    for name in ("__init__", "one", "two"):
-        (package / f"{name}.py").write_text("def call(tool):\n    return 'bare'\n")
-    monkeypatch.syspath_prepend(tmp_path)
-
-    def wrapper(guard: Guard, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> str:
-        return "guarded"
-
-    hook = ModuleType("a_hook")
-    hook.HOOK = Hook(
-        "a framework", tuple(Target(f"a_framework.{one}", "call", ("tool",), wrapper) for one in ("one", "two"))
-    )
-    monkeypatch.setitem(sys.modules, "a_hook", hook)
-    monkeypatch.setitem(installing.HOOKS, "a_framework", ("a_hook",))
-    installing.install(Guard())
-    try:
-        two = importlib.import_module("a_framework.two")
-        one = importlib.import_module("a_framework.one")
-        assert (one.call("x"), two.call("x")) == ("guarded", "guarded")
-    finally:
-        installing.uninstall()
-        for name in ("a_framework", "a_framework.one", "a_framework.two"):
-            sys.modules.pop(name, None)
