@@ -109,6 +109,18 @@ def test_each_transition_is_one_round_trip(shared: Shared) -> None:
         assert [one, two, three, four, five, six, seven, eight] == [1] * 8
 
 
+def test_what_ended_well_in_other_turns_is_not_looked_at(shared: Shared) -> None:
+    other = shared.open()
+    for number in range(3):
+        other.finish(granted(other, number, digest="d", turn=f"t{number}").entry, Outcome.RETURNED)
+    with Wire(shared.server.port) as wire:
+        ledger = shared.open(wire.port)
+        ledger.counts()
+        before = wire.requests
+        granted(ledger, 9, digest="d", turn="t9")
+        assert wire.requests - before == 1
+
+
 def test_what_another_client_did_costs_one_more(shared: Shared) -> None:
     with Wire(shared.server.port) as wire:
         ledger, other = shared.open(wire.port), shared.open()
@@ -475,7 +487,9 @@ def test_an_option_that_is_not_understood_is_named_and_no_password_is(shared: Sh
 @pytest.mark.parametrize(
     "url",
     ["redis://bob:hunter2@h:port/0", "redis://bob:hunter2@h/0?no_such=1", "postgresql://bob:hunter2@h/x?no_such=1",
-     "postgresql://bob:hunter2%zz@h/x", "redis://bob:hunter2@[h/0"],
+     "postgresql://bob:hunter2%zz@h/x", "redis://bob:hunter2@[h/0",
+     *(f"{scheme}://bob:{password}@127.0.0.1:1/0" for scheme in ("redis", "postgresql")
+       for password in ("hunter2/x", "hunter2#", "hunter2?x", "hunter2#x"))],
 )  # fmt: skip
 def test_a_url_that_is_none_is_refused_without_its_password(url: str) -> None:
     with pytest.raises((LedgerURLError, LedgerUnavailableError)) as caught:
