@@ -395,6 +395,18 @@ def test_an_expired_call_is_unknown_not_new_and_what_is_open_or_settled_stays(sh
     assert (counts[State.COMPLETED], counts[State.SETTLED], counts[State.CLAIMED]) == (0, 1, 2)
 
 
+def test_an_expired_call_whose_arguments_were_never_known_may_be_any_of_its_turn(shared: Shared) -> None:
+    now = [10**18]
+    ledger = shared.make(max_age_days=7, clock=lambda: now[0])
+    ledger.record(Sighting("s", "pay", State.COMPLETED, turn="t1"))
+    now[0] += 8 * DAY_NS
+    ledger.record(Sighting("s", "mail", State.COMPLETED))
+    again = ledger.claim(wish())
+    assert isinstance(again, Refusal)
+    assert again.reason == "ledger_unknown"
+    granted(ledger, turn="t2")
+
+
 def test_news_of_an_entry_that_expired_makes_its_tool_unknown(shared: Shared) -> None:
     now = [10**18]
     ledger = shared.make(max_age_days=7, clock=lambda: now[0])
