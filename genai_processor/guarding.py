@@ -51,12 +51,25 @@ class StamperNotes(Notes):
         """Count a fault, and log the first."""
         self._stamper.faults.count(Fault.GUARD, what, error)
 
-    def later(self, change: Callable[[Ledger], object], entry: Entry, error: BaseException) -> None:
+    def later(self, change: Callable[[Ledger], object], entry: Entry, error: BaseException | None) -> bool:
         """Have the recorder tell the ledger when it is back."""
-        self.fault("The ledger could not be told how a call ended; it is told when it is back", error)
+        if error is not None:
+            self.fault("The ledger could not be told how a call ended; it is told when it is back", error)
         recorder = self._stamper.recorder
-        if isinstance(recorder, BackgroundRecorder):
-            recorder.later(change, entry.scope, entry.tool)
+        if not isinstance(recorder, BackgroundRecorder):
+            return False
+        recorder.later(change, entry.scope, entry.tool)
+        return True
+
+    def is_behind(self, scope: str, tool: str) -> bool:
+        """Whether something of a tool waits in the recorder."""
+        recorder = self._stamper.recorder
+        return isinstance(recorder, BackgroundRecorder) and recorder.is_behind(scope, tool)
+
+    def catch_up(self, scope: str, tool: str) -> bool:
+        """Wait for the recorder."""
+        recorder = self._stamper.recorder
+        return not isinstance(recorder, BackgroundRecorder) or recorder.catch_up(scope, tool)
 
     def has_lost(self, scope: str, tool: str) -> bool:
         """Whether the recorder has lost something of a tool."""

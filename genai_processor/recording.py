@@ -163,6 +163,8 @@ class BackgroundRecorder:
         # is the parent's to record.
         self._waiting: SimpleQueue[_Item] = SimpleQueue()
         self._waiters: deque[_Waiter] = deque()  # in about the order of the queue
+        self._changes: deque[tuple[str, str]] = deque()  # scope and tool of those that wait
+        self._doubts: deque[tuple[str, str]] = deque()  # the same of sightings that may stand in the way of a call
         self._to_start = [self._new_thread()]
 
     def _new_thread(self) -> threading.Thread:
@@ -183,6 +185,8 @@ class BackgroundRecorder:
                 waiter.tell(None)
             else:
                 self._waiters.append(waiter)
+        if not good:
+            self._doubts.append((sighting.scope, sighting.tool))
         self._waiting.put((sighting, waiter))
         if not self._start():
             self._tell_waiters(time.monotonic())
@@ -199,8 +203,21 @@ class BackgroundRecorder:
         if self._waiting.qsize() >= _MAX_URGENT:
             self._give_up(scope, tool)
             return
+        self._changes.append((scope, tool))
         self._waiting.put(_Change(change, scope, tool))
         self._start()
+
+    def is_behind(self, scope: str, tool: str) -> bool:
+        """Whether a change of a tool in a scope waits."""
+        return _has(self._changes, (scope, tool))
+
+    def catch_up(self, scope: str, tool: str) -> bool:
+        """Wait a second at most for what may stand in the way of a call of a tool in a scope; False if it still waits."""
+        if not (_has(self._changes, (scope, tool)) or _has(self._doubts, (scope, tool))):
+            return True
+        done = threading.Event()
+        self._waiting.put(done)
+        return self._start() and done.wait(_TELL_SECONDS)
 
     def _give_up(self, scope: str, tool: str, *, harmless: bool = False) -> None:
         self._lost = True
@@ -275,9 +292,12 @@ class BackgroundRecorder:
                 continue
             if isinstance(item, _Change):
                 self._tell(item)
+                _drop(self._changes, (item.scope, item.tool))
             else:
                 sighting, waiter = item
                 entry_id = self._tell(sighting)
+                if sighting.state != State.COMPLETED:
+                    _drop(self._doubts, (sighting.scope, sighting.tool))
                 if waiter is not None:
                     waiter.tell(entry_id)
             self._tell_waiters(time.monotonic() - _TELL_SECONDS)
@@ -319,6 +339,26 @@ class BackgroundRecorder:
         except Exception:  # noqa: BLE001
             return False
         return True
+
+
+def _has(waiting: deque[tuple[str, str]], call: tuple[str, str]) -> bool:
+    if not waiting:
+        return False
+    try:
+        return call in waiting
+    except RuntimeError:  # it changes at this moment
+        return True
+
+
+def _drop(waiting: deque[tuple[str, str]], call: tuple[str, str]) -> None:
+    while True:
+        try:
+            waiting.remove(call)
+        except IndexError:  # it changes at this moment
+            continue
+        except ValueError:
+            pass
+        return
 
 
 class _Change(NamedTuple):

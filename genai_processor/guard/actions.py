@@ -41,15 +41,14 @@ def action_digest(arguments: Any) -> str | None:
     """
     if arguments is None:
         return None
-    if isinstance(arguments, str):
-        text = arguments.strip()
-        parsed = loads(text) if text else {}
-        arguments = parsed if parsed is not None else text
     try:
-        plain = _plain(arguments, 0)
-    except (_Formless, ValueError, RecursionError):
+        if isinstance(arguments, str):
+            text = str.strip(arguments)
+            parsed = loads(text) if text else {}
+            arguments = parsed if parsed is not None else text
+        return fingerprint(Arguments(ArgumentsState.COMPLETE, _plain(arguments, 0)))
+    except Exception:  # noqa: BLE001 - arguments may be objects of any class, whose own code is run here
         return None
-    return fingerprint(Arguments(ArgumentsState.COMPLETE, plain))
 
 
 def _plain(value: Any, depth: int) -> Any:

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
+from genai_processor.forks import call_in_child
 from genai_processor.guard.bindings import Bound, inside
 from genai_processor.ledger.entries import Entry
 from genai_processor.ledger.requests import Outcome
@@ -16,6 +18,18 @@ if TYPE_CHECKING:
 
 NOT_KEPT: Final = object()
 """Stands for a result that is not kept."""
+
+RUNNING: Final[WeakValueDictionary[str, Attempt]] = WeakValueDictionary()
+"""Entry id -> the attempt at it that runs in this process. One whose end is told, or that nobody holds any more, is gone."""
+
+
+class _InChild:
+    def renew(self) -> None:
+        RUNNING.clear()  # the parent's run on there
+
+
+_in_child: Final = _InChild()
+call_in_child(_in_child.renew)
 
 Finish = Callable[["Attempt", Outcome, "str | None", Any], None]
 
@@ -30,7 +44,7 @@ class Attempt:
         not_started_on: Exceptions by which its tool says that it did nothing.
     """
 
-    __slots__ = ("_finish", "bound", "entry", "not_started_on", "run")
+    __slots__ = ("__weakref__", "_abandon", "_finish", "bound", "entry", "not_started_on", "run")
 
     def __init__(
         self,
@@ -40,21 +54,31 @@ class Attempt:
         *,
         run: Run | None = None,
         not_started_on: tuple[type[BaseException], ...] = (),
+        abandon: Callable[[Entry], None] = lambda entry: None,
     ) -> None:
+        self._abandon = abandon
         self.bound = bound
         self.entry = entry
         self.run = run
         self.not_started_on = not_started_on
         self._finish = finish
+        if entry is not None:
+            RUNNING[entry.entry_id] = self
 
     @property
     def idempotency_key(self) -> str | None:
         """See `genai_processor.idempotency_key`."""
         return self.bound.key
 
-    def inside(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def inside(self) -> Iterator[None]:
         """What is inside is this call's: its spans, the calls that it makes, its idempotency key."""
-        return inside(self.bound)
+        with inside(self.bound):
+            try:
+                yield
+            except BaseException:
+                self._runs_no_more()  # even if an interrupt has kept its end from being told
+                raise
 
     def start(self) -> None:
         """Say that the body begins, at the last point before it does."""
@@ -111,4 +135,20 @@ class Attempt:
             return
         self.bound.over = True
         self.bound.never_began = outcome is Outcome.REJECTED and not self.bound.outside
-        self._finish(self, outcome, reason, value)
+        try:
+            self._finish(self, outcome, reason, value)
+        except BaseException:  # an interrupt: the ledger must hear of the end all the same
+            self._finish(self, outcome, reason, NOT_KEPT)
+            raise
+        finally:
+            self._runs_no_more()
+
+    def __del__(self) -> None:
+        # An interrupt has come between two lines, say: nobody will ever tell its end.
+        entry = getattr(self, "entry", None)  # which may have come before there is one
+        if entry is not None and not self.bound.over:
+            self._abandon(entry)
+
+    def _runs_no_more(self) -> None:
+        if self.entry is not None and RUNNING.get(self.entry.entry_id) is self:
+            RUNNING.pop(self.entry.entry_id, None)

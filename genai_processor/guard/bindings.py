@@ -53,6 +53,7 @@ class Bound:
         outside: A call was made inside it.
         rejected: The tool itself says that it did nothing.
         over: It has ended.
+        ledger: Where its entry, or that of the call around it, is; None if it has none.
         joined: A decorated function has taken itself for its body.
         body_failed: That function did not end well.
         span_failed: A span of it shows a failure.
@@ -67,6 +68,7 @@ class Bound:
         "has_span",
         "joined",
         "key",
+        "ledger",
         "mode",
         "never_began",
         "outcome",
@@ -92,6 +94,7 @@ class Bound:
         entry_id: str | None = None,
         key: str | None = None,
         reason: str | None = None,
+        ledger: object = None,
     ) -> None:
         self.tool = tool
         self.mode = mode
@@ -102,6 +105,7 @@ class Bound:
         self.entry_id = entry_id
         self.key = key
         self.reason = reason
+        self.ledger = ledger
         self.started = False
         self.never_began = False
         self.outside = False

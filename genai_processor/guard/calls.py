@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from opentelemetry import trace
 
 from genai_processor.guard.actions import action_digest
+from genai_processor.guard.attempt import RUNNING
 from genai_processor.guard.bindings import Bound
 from genai_processor.ledger.requests import Claim
 from genai_processor.retry.verdict import Effect
@@ -20,6 +21,11 @@ Key = Callable[[Any], Any]
 """Takes a call's arguments as they were given to the guard, and returns what makes it the same action as another."""
 
 _T = TypeVar("_T")
+
+
+def as_text(value: object) -> str | None:
+    """Return what names something as a text: a ledger compares texts, and `7` is no `"7"`. None for None."""
+    return value if value is None or isinstance(value, str) else str(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +72,16 @@ def claim_of(
     return Claim(
         scope=scope,
         tool=call.tool,
-        call_id=usable_id(call.call_id, call.tool),
+        call_id=usable_id(as_text(call.call_id), call.tool),
         digest=action_digest(call.arguments if key is None else _keyed(key, call.arguments)),
-        turn=call.turn,
-        proposed=max(1, call.proposed),
+        turn=as_text(call.turn),
+        proposed=max(1, call.proposed) if isinstance(call.proposed, int) else 1,
         parent=None if parent is None else parent.entry_id,
         effect=effect.value,
         lease_ns=lease_ns,
         trace_id=f"{span.trace_id:032x}" if span.is_valid else None,
         span_id=f"{span.span_id:016x}" if span.is_valid else None,
+        running=RUNNING,
     )
 
 

@@ -6,12 +6,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 from opentelemetry import trace
 
-from genai_processor.errors import LedgerError, UnknownEntryError
+from genai_processor.errors import LedgerError, LedgerUnavailableError, UnknownEntryError
 from genai_processor.guard import bindings, runs
 from genai_processor.guard.attempt import NOT_KEPT, Attempt
 from genai_processor.guard.bindings import Bound, GuardOutcome
@@ -24,6 +25,7 @@ from genai_processor.guard.results import Results
 from genai_processor.guard.scopes import Scopes
 from genai_processor.ledger.entries import Entry, State
 from genai_processor.ledger.keys import idempotency_key_of
+from genai_processor.ledger.memory import MemoryLedger
 from genai_processor.ledger.protocol import Ledger
 from genai_processor.ledger.requests import Claim, Granted, Outcome, Refusal, RefusalReason
 from genai_processor.retry.policy import Policy
@@ -32,6 +34,7 @@ from genai_processor.retry.verdict import Effect
 _log = logging.getLogger(__name__)
 
 _PAUSE_SECONDS: Final = 5.0
+_MOST_LOST: Final = 10_000  # then nothing is known of any tool
 
 
 class Desk:
@@ -60,6 +63,7 @@ class Desk:
         self._leases = leases
         self.notes = notes
         self._down_until = 0.0
+        self._never_told: set[tuple[str, str]] = set()
 
     def begin(
         self,
@@ -70,6 +74,8 @@ class Desk:
         not_started_on: tuple[type[BaseException], ...] = (),
     ) -> Attempt | Refused:
         """See `Guard.begin`."""
+        if not isinstance(call.tool, str):
+            call = replace(call, tool=str(call.tool))
         parent, run = bindings.current(), runs.current_run()
         effect = self._effect(call)
         not_started_on += by_glob(self._not_started_on, call.tool) or ()
@@ -82,14 +88,16 @@ class Desk:
             effect=effect,
             key=by_glob(self._keys, call.tool) or key,
             scope=self._scopes.of(call, scope, parent, run),
-            parent=parent,
+            parent=parent if parent is not None and self._knows(parent) else None,
             lease_ns=None if self._leases is None else self._leases.lease_ns,
         )
         if self._is_down():
             return self._unclaimed(call, parent, run, GuardOutcome.UNGUARDED, not_started_on)
-        lost = self.notes.has_lost(claim.scope, claim.tool)
-        if lost and self._mode is GuardMode.ENFORCE and effect is not Effect.IDEMPOTENT:
-            return self._refused(refused(call.tool, claim.call_id, Refusal(RefusalReason.LEDGER_UNKNOWN, None)), claim)
+        if self._mode is GuardMode.ENFORCE and effect is not Effect.IDEMPOTENT:
+            if not self.notes.catch_up(claim.scope, claim.tool):
+                return self._refused(unavailable(call.tool, claim.call_id, _untold(claim)), claim)
+            if self._is_lost(claim):
+                return self._refused(refused(call.tool, claim.call_id, Refusal(RefusalReason.LEDGER_UNKNOWN, None)), claim)
         try:
             answer = self._ledger.claim(claim, observe=self._mode is GuardMode.OBSERVE)
         except Exception as error:  # noqa: BLE001 - whatever a ledger raises, what follows from it is the same
@@ -99,6 +107,11 @@ class Desk:
         if isinstance(answer, Refusal):
             return self._not_granted(claim, answer, run)
         return self._granted(claim, answer, run, not_started_on)
+
+    def _knows(self, outer: Bound) -> bool:
+        """Whether the entry of a call may be in this ledger. What is in memory is known to nobody else."""
+        own, other = self._ledger, outer.ledger
+        return own is other or not (isinstance(own, MemoryLedger) or isinstance(other, MemoryLedger))
 
     def refuses(self, effect: Effect | None, tool: str) -> bool:
         """Whether a call of a tool may be refused at all."""
@@ -121,9 +134,10 @@ class Desk:
             told = refused(claim.tool, claim.call_id, answer.overruled)
             _log.warning("The guard only observes. In mode enforce: %s", told.text)
         bound = self._bound(claim, outcome, reason, answer.entry)
+        attempt = Attempt(bound, answer.entry, self._finish, run=run, not_started_on=not_started_on, abandon=self._abandoned)
         if self._leases is not None:
             self._leases.hold(answer.entry)
-        return Attempt(bound, answer.entry, self._finish, run=run, not_started_on=not_started_on)
+        return attempt
 
     def _not_granted(self, claim: Claim, refusal: Refusal, run: runs.Run | None) -> Refused:
         answer = refused(claim.tool, claim.call_id, refusal)
@@ -187,7 +201,8 @@ class Desk:
         """An attempt of which the ledger knows nothing. Calls inside belong to the call around it."""
         scope = self._scopes.known(call, None, parent, run) or ""
         entry_id = None if parent is None else parent.entry_id
-        bound = Bound(call.tool, self._mode.value, outcome, scope=scope, entry_id=entry_id)
+        ledger = None if parent is None else parent.ledger
+        bound = Bound(call.tool, self._mode.value, outcome, scope=scope, entry_id=entry_id, ledger=ledger)
         self._bind(bound)
         self.notes.decided(self._mode, outcome)
         return Attempt(bound, None, self._finish, run=run, not_started_on=not_started_on)
@@ -210,6 +225,7 @@ class Desk:
             entry_id=entry_id if entry is None else entry.entry_id,
             key=None if entry is None else idempotency_key_of(entry),
             reason=reason,
+            ledger=self._ledger,
         )
         self._bind(bound)
         self.notes.decided(self._mode, outcome)
@@ -238,16 +254,36 @@ class Desk:
         if self._leases is not None:
             self._leases.let_go(entry)
 
-    def write(self, change: Callable[[Ledger], object], entry: Entry) -> None:
-        """Tell the ledger, now or when it is back. What was evicted there is unknown there, which is all there is to do."""
+    def _abandoned(self, entry: Entry) -> None:
+        """Quarantine a call whose end nobody can tell any more. No I/O: the garbage collector may call this anywhere."""
+        if self._leases is not None:
+            self._leases.let_go(entry)  # it runs out
+        else:
+            self.write(lambda ledger: ledger.finish(entry, Outcome.FAILED, reason="no_end_recorded"), entry)
+
+    def write(self, change: Callable[[Ledger], object], entry: Entry) -> bool:
+        """Tell the ledger, now or when it is back. What was evicted there is unknown there, which is all there is to do.
+
+        Returns:
+            Whether it has been, or will be told.
+        """
+        if self.notes.is_behind(entry.scope, entry.tool):  # in order: it may be about the very same call
+            return self.notes.later(change, entry, None)
         try:
             change(self._ledger)
         except UnknownEntryError as error:
             _log.debug("%s", error)
         except LedgerError as error:
-            self.notes.later(change, entry, error)
+            return self.notes.later(change, entry, error)
         except Exception as error:  # noqa: BLE001 - a ledger of somebody else's
             self.notes.fault("The end of a call could not be told to the ledger", error)
+            return False
+        return True
+
+    def _is_lost(self, claim: Claim) -> bool:
+        """Whether the ledger was never told something that would stand in the way of a call."""
+        never_told = len(self._never_told) >= _MOST_LOST or (claim.scope, claim.tool) in self._never_told
+        return never_told or self.notes.has_lost(claim.scope, claim.tool)
 
     def _is_down(self) -> bool:
         """Whether to leave a ledger alone that did not answer just now. Who only observes must not keep tools waiting."""
@@ -256,7 +292,9 @@ class Desk:
     def undelivered(self, entries: tuple[Entry, ...]) -> None:
         """Note results that no model has seen."""
         for entry in entries:
-            self.write(partial(_undeliver, entry=entry), entry)
+            told = self.write(partial(_undeliver, entry=entry), entry)
+            if not told and len(self._never_told) < _MOST_LOST:  # there it goes on to count as delivered
+                self._never_told.add((entry.scope, entry.tool))
 
     def delivered(self, entries: tuple[Entry, ...]) -> None:
         """Note results that were handed back, and that a model has seen now."""
@@ -266,6 +304,10 @@ class Desk:
     def _effect(self, call: Call) -> Effect:
         declared = self._policy.effect(call.tool)
         return declared if declared is not Effect.NON_IDEMPOTENT else call.effect or declared
+
+
+def _untold(claim: Claim) -> LedgerUnavailableError:
+    return LedgerUnavailableError(f"the ledger has yet to be told how an earlier call of {claim.tool} ended")
 
 
 def _undeliver(ledger: Ledger, entry: Entry) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -13,6 +14,7 @@ from genai_processor.guard import bindings
 from genai_processor.guard.attempt import NOT_KEPT, Attempt
 from genai_processor.guard.bindings import Bound
 from genai_processor.guard.calls import Call, Key
+from genai_processor.guard.modes import GuardMode
 from genai_processor.guard.refused import Refused
 from genai_processor.guard.running import never_began
 from genai_processor.guard.threads import ask, tell
@@ -21,6 +23,8 @@ from genai_processor.retry.verdict import Effect
 
 if TYPE_CHECKING:
     from genai_processor.guard.guard import Guard
+
+_log = logging.getLogger(__name__)
 
 
 class Body:
@@ -80,7 +84,7 @@ class Guarded:
         given.apply_defaults()
         arguments = {key: value for key, value in given.arguments.items() if key not in ("self", "cls")}
         outer = bindings.current()
-        if outer is not None and outer.tool == self._name and not outer.over:
+        if outer is not None and outer.tool == self._name and not outer.over and self._trusts(outer):
             if not outer.joined:
                 return Body(outer, self._not_started_on)
             if outer.body_failed and self.guard.refuses(self._effect, self._name):
@@ -88,13 +92,31 @@ class Guarded:
         return self.guard.begin(
             Call(
                 self._name,
-                None if self._call_id is None else self._call_id(arguments),
+                self._id_of(arguments),
                 arguments,
                 effect=self._effect,
             ),
             key=self._key,
             not_started_on=self._not_started_on,
         )
+
+    def _id_of(self, arguments: Mapping[str, Any]) -> str | None:
+        """Ask the user's function for the call's id; who refuses nothing does not fail with it either."""
+        if self._call_id is None:
+            return None
+        try:
+            return self._call_id(arguments)
+        except Exception:
+            if self.guard.mode is GuardMode.ENFORCE:
+                raise
+            _log.warning(
+                "The function that tells the call id of %s has failed; the call has none", self._name, exc_info=True
+            )
+            return None
+
+    def _trusts(self, outer: Bound) -> bool:
+        """Whether whoever stands around the call goes as far as this guard, which otherwise has to claim it itself."""
+        return outer.mode == GuardMode.ENFORCE.value or self.guard.mode is not GuardMode.ENFORCE
 
 
 def value_or_error(refused: Refused) -> Any:

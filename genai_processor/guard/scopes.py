@@ -9,7 +9,7 @@ from typing import Final
 from opentelemetry import trace
 
 from genai_processor.guard.bindings import Bound
-from genai_processor.guard.calls import Call
+from genai_processor.guard.calls import Call, as_text
 from genai_processor.guard.runs import Run
 from genai_processor.ledger.ids import random_id
 
@@ -51,8 +51,12 @@ class Scopes:
 
     def known(self, call: Call, scope: str | None, parent: Bound | None, run: Run | None) -> str | None:
         """Return the scope that application or framework know of; None if they know of none."""
-        found = scope or (run.scope if run is not None else None) or (parent.scope if parent is not None else None)
-        return found or self._default or call.scope or (run.hint if run is not None else None)
+        around = None if parent is None else parent.scope
+        own, hint = (None, None) if run is None else (run.scope, run.hint)
+        for found in (scope, own, around, self._default, call.scope, hint):
+            if found:
+                return as_text(found)
+        return None
 
     def _tell_of_missing(self, framework: str | None) -> None:
         name = framework or "this application"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -60,7 +61,7 @@ async def ask(threads: Threads | None, function: Callable[[], _T], if_cancelled:
         return function()
     try:
         return await asyncio.shield(asyncio.wrap_future(future))
-    except asyncio.CancelledError:
+    except BaseException:  # cancelled, or closed: whoever is collected with its event loop is not cancelled
         future.add_done_callback(lambda done: _drop(done, if_cancelled))
         raise
 
@@ -68,13 +69,14 @@ async def ask(threads: Threads | None, function: Callable[[], _T], if_cancelled:
 async def tell(threads: Threads | None, function: Callable[[], object]) -> None:
     """Call a function that tells a ledger something. A cancellation is raised when that is done.
 
-    Whoever cancels a run, and begins it again, then finds in the ledger how the calls of the first one have ended.
+    Whoever cancels a run, and begins it again, then finds in the ledger how the calls of the first one have ended. In a
+    coroutine that is being closed, which may not wait for anything, it is called right here.
 
     Args:
         threads: Where to call it; None calls it right here.
         function: Does the I/O.
     """
-    if threads is None:
+    if threads is None or isinstance(sys.exception(), GeneratorExit):
         function()
         return
     try:

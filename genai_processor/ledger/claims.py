@@ -5,8 +5,8 @@ A store finds those entries, asks `decide`, and writes what it says, all in one 
 a claim: of its scope, all with its call id; with its tool and digest, those of its turn, and of any turn all but those that
 are `completed` or `not_started`, which may be very many; of its tool those that are open
 (`genai_processor.ledger.entries.OPEN`) and whose digest is not known, or all that are open if the claim's is not, for
-what they did may be this very action; and the claims that enclose it, which are the same call seen from outside and
-never stand in its way.
+what they did may be this very action; and the claims that enclose it, which are the same call seen from outside and do
+not stand in its way while they run.
 """
 
 from __future__ import annotations
@@ -80,7 +80,12 @@ def _enclosing(claim: Claim, found: Mapping[str, Entry]) -> set[str]:
     while outer is not None and outer not in enclosing:
         enclosing.add(outer)
         outer = found[outer].parent if outer in found else None
-    return enclosing
+    return {outer for outer in enclosing if outer not in found or not _has_failed(found[outer])}
+
+
+def _has_failed(outer: Entry) -> bool:
+    """Whether a call has ended, or was lost: what is claimed inside it after that is a call of its own."""
+    return outer.state is State.QUARANTINED and not outer.child_uncertain
 
 
 def _repeated(claim: Claim, same_call: list[Entry]) -> Refusal | None:
@@ -115,7 +120,10 @@ def _uncertain_sibling(claim: Claim, others: list[Entry]) -> Refusal | None:
 
 
 def _other_turn(claim: Claim, others: list[Entry]) -> Refusal | None:
-    """The same action, from another turn, not known to be over. Without a turn, one in flight may be a twin."""
+    """The same action, from another turn, not known to be over.
+
+    Without a turn, one that runs beside the claimant may be a twin. Any other has died, or could not tell how it ended.
+    """
     for entry in reversed(others):
         if _is_same_turn(claim, entry):
             continue
@@ -125,16 +133,21 @@ def _other_turn(claim: Claim, others: list[Entry]) -> Refusal | None:
             return Refusal(RefusalReason.ACTION_UNDELIVERED, entry, hand_back=_is_same_action(claim, entry))
         if entry.resolution is Resolution.COMMITTED and _is_same_action(claim, entry):
             return Refusal(RefusalReason.ACTION_COMMITTED, entry)
-        if entry.state is State.CLAIMED and _is_same_action(claim, entry):
+        if entry.state is State.CLAIMED and _may_be_same_action(claim, entry):
             turns_known = claim.turn is not None and entry.turn is not None
-            if turns_known or entry.released_by is not None:  # a release is for one attempt, never for twins
+            released = entry.released_by is not None  # which is for one attempt, never for twins
+            if turns_known or released or entry.entry_id not in claim.running:
                 return Refusal(RefusalReason.ACTION_IN_FLIGHT, entry)
     return None
 
 
 def _turn_exceeded(claim: Claim, related: list[Entry]) -> Refusal | None:
     """Twins that a turn proposed on purpose may all run, and no more than these."""
-    ran = [e for e in related if _is_same_turn(claim, e) and _is_same_action(claim, e) and not e.releases]
+    ran = [
+        e
+        for e in related
+        if _is_same_turn(claim, e) and not e.releases and (_is_same_action(claim, e) or _may_have_been_it(claim, e))
+    ]
     return Refusal(RefusalReason.TURN_EXCEEDED, ran[-1]) if len(ran) >= max(1, claim.proposed) else None
 
 
@@ -174,6 +187,13 @@ def _is_same_turn(claim: Claim, entry: Entry) -> bool:
 
 def _is_same_action(claim: Claim, entry: Entry) -> bool:
     return entry.tool == claim.tool and claim.digest is not None and entry.digest == claim.digest
+
+
+def _may_have_been_it(claim: Claim, entry: Entry) -> bool:
+    """Whether an execution of the same turn may have been this very call, of whose arguments or id nothing is known."""
+    uncertain = entry.state is State.QUARANTINED or (entry.state is State.CLAIMED and entry.entry_id not in claim.running)
+    told_apart = claim.call_id is not None and entry.call_id is not None
+    return uncertain and not told_apart and _may_be_same_action(claim, entry)
 
 
 def _may_be_same_action(claim: Claim, entry: Entry) -> bool:

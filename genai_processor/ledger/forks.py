@@ -37,7 +37,7 @@ class ForkSafeLock:
     def __enter__(self) -> None:
         """Wait for the lock, to read; what was left behind is done first."""
         self._lock.acquire()
-        if self._postponed and not self._changing:
+        if self._postponed and not self._is_nested():
             self._changing = True
             try:
                 self._catch_up()
@@ -56,7 +56,7 @@ class ForkSafeLock:
             LedgerUnavailableError: It interrupts another one; see `change_or_postpone`.
         """
         with self._lock:
-            if self._changing:
+            if self._is_nested():
                 raise LedgerUnavailableError(
                     "the ledger was called by a finalizer that interrupted one of its own operations; "
                     "nothing was changed; call it from ordinary code, not from __del__ or a finalised generator"
@@ -74,7 +74,7 @@ class ForkSafeLock:
         It has one argument because that is the cheapest to pass on.
         """
         with self._lock:
-            if self._changing:
+            if self._is_nested():
                 self._postponed.append(partial(operation, argument))
                 return None
             self._changing = True
@@ -93,7 +93,7 @@ class ForkSafeLock:
             self._postponed.append(partial(operation, argument))
             return
         try:
-            if self._changing:
+            if self._is_nested():
                 self._postponed.append(partial(operation, argument))
                 return
             self._changing = True
@@ -104,6 +104,15 @@ class ForkSafeLock:
                 self._end()
         finally:
             self._lock.release()
+
+    def _is_nested(self) -> bool:
+        """Whether its holder is in the middle of a change, and was interrupted by a finalizer.
+
+        Ctrl-C may come between two lines, and leave the mark of a change behind that is over.
+        """
+        if self._changing and (depth := getattr(self._lock, "_recursion_count", None)) is not None and depth() == 1:
+            self._changing = False
+        return self._changing
 
     def _end(self) -> None:
         """End a change; what interrupted it is done now."""

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Container
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -99,6 +100,8 @@ class Claim:
         lease_ns: After how long without `renew` the claim counts as orphaned, in nanoseconds; None for never.
         trace_id: Trace in which the claim is made, as hex, for whoever has to look into it later.
         span_id: Span in which it is made, as hex.
+        running: Ids of entries whose bodies run in the claimant's process right now. Where no turn is known, only these
+            may be twins of it: of every other claim nobody knows whether it still runs. Not kept.
     """
 
     scope: str
@@ -112,6 +115,7 @@ class Claim:
     lease_ns: int | None = None
     trace_id: str | None = None
     span_id: str | None = None
+    running: Container[str] = field(default=(), compare=False, repr=False)
 
 
 class Outcome(StrEnum):

@@ -115,9 +115,44 @@ def test_an_action_in_flight_is_refused_to_another_turn(ledger: MemoryLedger) ->
     assert refused(ledger, call_id="c3d4", turn="t2").reason is RefusalReason.ACTION_IN_FLIGHT
 
 
-def test_without_a_turn_an_action_in_flight_may_be_a_twin(ledger: MemoryLedger) -> None:
-    granted(ledger, call_id=None, turn=None)
-    granted(ledger, call_id=None, turn=None)
+def test_without_a_turn_an_action_that_runs_beside_it_may_be_a_twin(ledger: MemoryLedger) -> None:
+    beside = granted(ledger, call_id=None, turn=None)
+    granted(ledger, call_id=None, turn=None, running={beside.entry_id})
+
+
+@pytest.mark.parametrize("turns", [(None, None), ("t1", None), (None, "t2")])
+def test_without_a_turn_a_claim_of_which_nobody_knows_whether_it_runs_is_refused(
+    ledger: MemoryLedger, turns: tuple[str | None, str | None]
+) -> None:
+    granted(ledger, call_id=None, turn=turns[0])
+    assert refused(ledger, call_id=None, turn=turns[1]).reason is RefusalReason.ACTION_IN_FLIGHT
+
+
+@pytest.mark.parametrize("digests", [(None, None), ("d1", None), (None, "d1")])
+def test_unknown_arguments_count_as_equal_to_those_of_a_call_in_flight(
+    ledger: MemoryLedger, digests: tuple[str | None, str | None]
+) -> None:
+    granted(ledger, digest=digests[0])
+    assert refused(ledger, call_id="c3d4", turn="t2", digest=digests[1]).reason is RefusalReason.ACTION_IN_FLIGHT
+
+
+@pytest.mark.parametrize("digests", [(None, None), ("d1", None), (None, "d1")])
+def test_what_may_have_committed_is_not_run_again_in_its_turn_where_arguments_and_id_are_unknown(
+    ledger: MemoryLedger, digests: tuple[str | None, str | None]
+) -> None:
+    ended(ledger, Outcome.FAILED, call_id=None, digest=digests[0])
+    assert refused(ledger, call_id=None, digest=digests[1]).reason is RefusalReason.TURN_EXCEEDED
+
+
+def test_calls_with_unknown_arguments_that_their_ids_tell_apart_all_run_in_their_turn(ledger: MemoryLedger) -> None:
+    ended(ledger, Outcome.FAILED, call_id="a1b2", digest=None)
+    granted(ledger, call_id="c3d4", digest=None)
+
+
+def test_a_call_that_has_failed_is_not_around_what_is_claimed_in_its_name_later(ledger: MemoryLedger) -> None:
+    outer = ended(ledger, Outcome.FAILED)
+    answer = refused(ledger, call_id="c3d4", turn="t2", parent=outer.entry_id)
+    assert answer.reason is RefusalReason.ACTION_QUARANTINED
 
 
 def test_an_undelivered_action_is_refused_and_its_result_may_be_handed_back(ledger: MemoryLedger) -> None:

@@ -250,7 +250,12 @@ class ForgettingGrantsNothing(RuleBasedStateMachine):
         if whole.overruled is not None:
             # An idempotent tool does no harm under an id that it has seen, whatever became of the first attempt.
             assert for_whole.effect == "idempotent", whole
-            assert whole.overruled.reason in (RefusalReason.TURN_EXCEEDED, RefusalReason.CALL_REPEATED), whole
+            assert whole.overruled.reason in (
+                RefusalReason.TURN_EXCEEDED,
+                RefusalReason.CALL_REPEATED,
+                RefusalReason.ACTION_IN_FLIGHT,
+                RefusalReason.ACTION_QUARANTINED,
+            ), whole
         return small.entry, whole.entry
 
     @rule(pair=held, outcome=outcomes)
