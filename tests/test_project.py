@@ -89,8 +89,9 @@ def test_importing_it_is_light(statement: str) -> None:
 ARROWS = {
     "spans": {"errors"},
     "ledger": {"spans.values", "errors", "forks"},
-    "retry": {"spans", "errors", "forks"},
-    "guard": {"retry", "ledger", "spans", "errors", "forks"},
+    "retry": {"spans", "errors", "forks", "attributes"},
+    "guard": {"retry", "ledger", "spans", "errors", "forks", "replays"},
+    "replay": {"retry", "spans", "errors", "places", "replays"},
     "reconcile": {"ledger", "errors"},
     "cli": {"retry", "ledger", "reconcile", "spans", "errors", "settings"},
 }

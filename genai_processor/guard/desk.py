@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from opentelemetry import trace
 
-from genai_processor.errors import LedgerError, UnknownEntryError
+from genai_processor.errors import LedgerError, ReplayRefusedError, UnknownEntryError
 from genai_processor.guard import bindings, runs
 from genai_processor.guard.attempt import NOT_KEPT, Attempt
 from genai_processor.guard.bindings import Bound, GuardOutcome
@@ -26,6 +26,7 @@ from genai_processor.ledger.ids import random_id
 from genai_processor.ledger.keys import idempotency_key_of
 from genai_processor.ledger.protocol import Ledger
 from genai_processor.ledger.requests import Claim, Granted, Outcome, Refusal, RefusalReason
+from genai_processor.replays import REPLAYS
 from genai_processor.retry.policy import Policy
 from genai_processor.retry.verdict import Effect
 
@@ -79,6 +80,11 @@ class Desk:
             parent.outside = True
         if effect is Effect.READ_ONLY or self._mode is GuardMode.OFF:
             return self._unclaimed(call, parent, run, GuardOutcome.GRANTED, not_started_on)
+        if REPLAYS and REPLAYS.here():
+            raise ReplayRefusedError(
+                f"{call.tool} is called in a replay, may have an effect, and is not answered from the record; "
+                "it is not run. Declare it read-only if it is"
+            )
         claim = claim_of(
             call,
             effect=effect,

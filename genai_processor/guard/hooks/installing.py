@@ -17,6 +17,7 @@ import wrapt
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks.base import Hook, Target
 from genai_processor.guard.modes import GuardMode
+from genai_processor.replays import REPLAYS
 
 _log = logging.getLogger(__name__)
 
@@ -156,7 +157,7 @@ def _wrap(hook: Hook, target: Target, owner: Any, name: str, original: Any) -> N
 
 def _call(target: Target, wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     guard = active()
-    if guard is None or guard.mode is GuardMode.OFF:
+    if guard is None or guard.mode is GuardMode.OFF or (REPLAYS and REPLAYS.here()):
         return wrapped(*args, **kwargs)
     return target.wrapper(guard, wrapped, instance, args, kwargs)
 
