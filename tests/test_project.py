@@ -90,7 +90,7 @@ ARROWS = {
     "spans": {"errors"},
     "ledger": {"spans.values", "errors", "forks"},
     "retry": {"spans", "errors", "forks", "attributes"},
-    "guard": {"retry", "ledger", "spans", "errors", "forks", "replays"},
+    "guard": {"retry", "ledger", "spans", "errors", "forks", "places", "replays"},
     "replay": {"retry", "spans", "errors", "places", "replays"},
     "reconcile": {"ledger", "errors"},
     "cli": {"retry", "ledger", "reconcile", "spans", "errors", "settings"},

@@ -9,7 +9,6 @@ import sys
 import threading
 from functools import partial
 from importlib import import_module
-from importlib.metadata import packages_distributions, version
 from typing import Any, Final
 
 import wrapt
@@ -17,6 +16,7 @@ import wrapt
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks.base import Hook, Target
 from genai_processor.guard.modes import GuardMode
+from genai_processor.places import UnknownPlace, find, is_imported, places, version_of
 from genai_processor.replays import REPLAYS
 
 _log = logging.getLogger(__name__)
@@ -86,16 +86,16 @@ def _install_if_complete(hook: Hook, _: Any) -> None:
     with _lock:
         if not _guards or hook.framework in _installed:
             return
-        if not all(_is_imported(target.module) for target in hook.targets):
+        if not all(is_imported(target.module) for target in hook.targets):
             return
         _installed[hook.framework] = []
         try:
-            found = [(target, *_find(target)) for target in hook.targets]
-        except _Unknown as error:
+            found = [(target, *find(target.module, target.name, target.parameters)) for target in hook.targets]
+        except UnknownPlace as error:
             _log.warning(
                 "%s %s is not laid out as the guard knows it (%s); its calls are not guarded",
                 hook.framework,
-                _version(hook.targets[0].module),
+                version_of(hook.targets[0].module),
                 error,
             )
             return
@@ -108,40 +108,12 @@ def _install_optional(hook: Hook, target: Target, _: Any) -> None:
         if not _guards:
             return
         try:
-            owner, name, original = _find(target)
-        except _Unknown as error:
+            owner, name, original = find(target.module, target.name, target.parameters)
+        except UnknownPlace as error:
             _log.warning("%s: %s; it is left alone", hook.framework, error)
             return
         _installed.setdefault(hook.framework + " " + target.module, [])
         _wrap(hook, target, owner, name, original)
-
-
-class _Unknown(Exception):
-    """A target is not there, or not as expected."""
-
-
-def _is_imported(module: str) -> bool:
-    found = sys.modules.get(module)
-    spec = getattr(found, "__spec__", None)
-    return found is not None and not getattr(spec, "_initializing", False)
-
-
-def _find(target: Target) -> tuple[Any, str, Any]:
-    where = f"{target.module}:{target.name}"
-    try:
-        owner, name, _ = wrapt.resolve_path(target.module, target.name)
-        original = inspect.getattr_static(owner, name)
-    except (ImportError, AttributeError):
-        raise _Unknown(f"there is no {where}") from None
-    function = original.__func__ if isinstance(original, (staticmethod, classmethod)) else original
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        raise _Unknown(f"{where} has no signature") from None
-    missing = [parameter for parameter in target.parameters if parameter not in parameters]
-    if missing:
-        raise _Unknown(f"{where} has no {', '.join(missing)}")
-    return owner, name, original
 
 
 def _wrap(hook: Hook, target: Target, owner: Any, name: str, original: Any) -> None:
@@ -150,7 +122,7 @@ def _wrap(hook: Hook, target: Target, owner: Any, name: str, original: Any) -> N
     wrapper = wrapt.FunctionWrapper(original, partial(_call, target))
     setattr(wrapper, _MARK, True)
     wrapped = _installed.setdefault(hook.framework, [])
-    for place in _places(owner, name, original):
+    for place in places(owner, name, original):
         setattr(place, name, wrapper)
         wrapped.append((place, name, original, wrapper))
 
@@ -168,20 +140,3 @@ def _is_ours(function: Any) -> bool:
             return True
         function = getattr(function, "__wrapped__", None)
     return False
-
-
-def _places(owner: Any, name: str, original: Any) -> list[Any]:
-    """Where a target is to be replaced: of a function, also the modules of its framework that have imported it by name."""
-    if not inspect.ismodule(owner):
-        return [owner]
-    package = owner.__name__.partition(".")[0]
-    siblings = [module for known, module in list(sys.modules.items()) if known.partition(".")[0] == package]
-    return [owner, *(one for one in siblings if one is not owner and getattr(one, "__dict__", {}).get(name) is original)]
-
-
-def _version(module: str) -> str:
-    package = module.partition(".")[0]
-    try:
-        return version(packages_distributions()[package][0])
-    except Exception:  # noqa: BLE001 - only for a message
-        return "(unknown version)"
