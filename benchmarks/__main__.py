@@ -20,6 +20,7 @@ def main() -> None:
         ("The ledger in memory", ["benchmarks.ledger"]),
         ("A ledger in a SQLite file", ["benchmarks.sqlite"]),
         ("The queue", ["benchmarks.queue", *(["--entries", "50000"] if quick else [])]),
+        ("The incident of silent replays", ["benchmarks.replay_incident"]),
         ("Scan", ["benchmarks.scan", *(["--size", "30"] if quick else ["--memory"])]),
     ]
     for title, command in runs:

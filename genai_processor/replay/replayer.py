@@ -144,7 +144,7 @@ def _walk(
     returned = frozenset(
         node.key
         for node in plan.nodes
-        if node.composite and any(edge.kind is EdgeKind.RETURN for edge in plan.edges_into(node.key))
+        if node.composite and any(edge.kind is EdgeKind.RETURN for edge in plan.decisions[node.key].edges)
     )
     how = ways(plan, functions, asked, allow_unverified, returned)
     return Walk(plan, how, run_id, arrange=arranged, boundary=boundary, collect=collect), run_id

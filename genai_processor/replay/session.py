@@ -157,7 +157,7 @@ class Session:
         for node in self.plan.nodes:
             if node.key in self.answered and all(
                 edge.producer in outcomes
-                for edge in self.plan.edges_into(node.key)
+                for edge in self.plan.decisions[node.key].edges
                 if edge.kind not in (EdgeKind.RETURN, EdgeKind.DELEGATE)
             ):
                 outcomes[node.key] = node.outcome
@@ -259,7 +259,9 @@ class Session:
     def _next(self, frame: Frame) -> Node | None:
         """The node that comes next in the record: of this agent, if it can be told, all of whose producers are done."""
         left = [node for node in self._inferences if node.key not in self.answered]
-        ready = [node for node in left if all(edge.producer in self.answered for edge in self.plan.edges_into(node.key))]
+        ready = [
+            node for node in left if all(edge.producer in self.answered for edge in self.plan.decisions[node.key].edges)
+        ]
         own = [node for node in ready if self._tool_around(node) == frame.agent]
         return next(iter(own or ready or left), None)
 

@@ -8,7 +8,7 @@ that it depends on is done, and after a divergence only what stands before it in
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from genai_processor.errors import ReplayDivergence, ReplayRefusedError
@@ -19,6 +19,7 @@ from genai_processor.replay.results import Done, ReplayBoundary, ReplayResult
 from genai_processor.replay.values import difference, outcome_difference, outcome_of, with_value
 
 _ORDERLESS = frozenset({EdgeKind.RETURN})
+_COMPARED = frozenset(Done) - {Done.REFUSED, Done.COVERED}
 
 
 class Job(NamedTuple):
@@ -106,7 +107,7 @@ class Walk:
             key = step.node.key
             if step.leaves:
                 before[at].add(enters[key])
-            for edge in self._plan.edges_into(key):
+            for edge in self._edges(key):
                 if step.leaves is (edge.kind is EdgeKind.RETURN):
                     known = enters if edge.kind is EdgeKind.DELEGATE else values
                     if edge.producer in known:
@@ -208,7 +209,7 @@ class Walk:
         """A composite: what was returned inside is its value."""
         node = self._steps[at].node
         outcome = node.outcome
-        for edge in self._plan.edges_into(node.key):
+        for edge in self._plan.decisions[node.key].edges:
             if edge.kind is EdgeKind.RETURN and (changed := self._changed(edge)) is not None:
                 first = outcome.parts[0] if len(outcome.parts) else None
                 outcome = outcome_of(node, changed.value if first is None else with_value(first, changed.value))
@@ -217,7 +218,7 @@ class Walk:
     def _live(self, node: Node) -> PartList:
         """What comes from upstream: the recorded list itself if nothing there is other than recorded."""
         parts: list[Part] | None = None
-        for edge in self._plan.edges_into(node.key):
+        for edge in self._edges(node.key):
             if edge.slot < 0 or edge.kind in _ORDERLESS:
                 continue
             changed = self._changed(edge, node.inputs.parts[edge.slot])
@@ -233,6 +234,13 @@ class Walk:
         if arrange is not None:
             return part_list(arrange(node, tuple(node.inputs.parts if parts is None else parts)))
         return node.inputs.parts if parts is None else part_list(parts)
+
+    def _edges(self, key: str) -> Sequence[Edge]:
+        """The edges into a node; those into slots that it has from a node which was compared itself are that one's."""
+        extends = self._plan.node(key).structure.extends
+        if extends is None or self._done.get(extends) in _COMPARED:
+            return self._plan.decisions[key].edges
+        return self._plan.edges_into(key)
 
     def _changed(self, edge: Edge, slot: Part | None = None) -> Part | None:
         """What a producer made, if it is other than what was recorded of it, or than what the edge says of the slot."""

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 from genai_processor.errors import ReplayRefusedError
-from genai_processor.replay.failures import Make, exception_of
+from genai_processor.replay.handed_back import Make, exception_of
 from genai_processor.replay.records import Ending, Outcome
 from genai_processor.replay.session import Session, Stop
 from genai_processor.spans.values import quick_loads

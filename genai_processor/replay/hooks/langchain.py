@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
-from genai_processor.replay.failures import exception_of
+from genai_processor.replay.handed_back import exception_of
 from genai_processor.replay.hooks.base import (
     Hook,
     Target,

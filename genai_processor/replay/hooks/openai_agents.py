@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from genai_processor.errors import ReplayRefusedError
-from genai_processor.replay.failures import exception_of
+from genai_processor.replay.handed_back import exception_of
 from genai_processor.replay.hooks.base import Hook, Target, arguments_text, value_of
 from genai_processor.replay.live import Message, Prompt, parts_of
 from genai_processor.replay.records import Ending, Node, Outcome, PartKind

@@ -132,7 +132,7 @@ def _reasoning(value: Any) -> str:
 
 
 def _failure(outcome: Outcome) -> BaseException:
-    from genai_processor.replay.failures import exception_of
+    from genai_processor.replay.handed_back import exception_of
 
     return exception_of(outcome, _MODULES)
 
