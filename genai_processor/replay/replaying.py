@@ -16,7 +16,8 @@ from genai_processor.errors import ReplayDivergence, ReplayError
 from genai_processor.replay.hooks.installing import installed
 from genai_processor.replay.records import Plan
 from genai_processor.replay.results import ReplayBoundary
-from genai_processor.replay.session import Session, Stop
+from genai_processor.replay.session import Session
+from genai_processor.replay.stopping import Stop
 from genai_processor.replays import REPLAYS
 
 _ANSWERED: Final = "answered"

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, NoReturn
 from genai_processor.errors import ReplayRefusedError
 from genai_processor.replay.handed_back import Make, exception_of
 from genai_processor.replay.records import Ending, Outcome
-from genai_processor.replay.session import Session, Stop
+from genai_processor.replay.session import Session
+from genai_processor.replay.stopping import Stop
 from genai_processor.spans.values import quick_loads
 
 Wrapper = Callable[[Session, Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]
