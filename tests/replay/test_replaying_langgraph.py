@@ -21,8 +21,8 @@ from support.plans import Making, answered, calls, failure, retrievals, says, us
 from support.traps import Trap
 
 from genai_processor.errors import ReplayDivergence, ReplayRefusedError
+from genai_processor.replay.block import replaying
 from genai_processor.replay.records import Ending
-from genai_processor.replay.replaying import replaying
 
 QUESTION: Any = {"messages": [("user", "compare them")]}
 

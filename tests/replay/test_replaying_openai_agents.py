@@ -17,8 +17,8 @@ from support.plans import Making, answered, calls, failure, retrievals, says, us
 from support.traps import Trap
 
 from genai_processor.errors import ReplayDivergence
+from genai_processor.replay.block import replaying
 from genai_processor.replay.records import Ending
-from genai_processor.replay.replaying import replaying
 
 set_tracing_disabled(True)
 

@@ -17,8 +17,8 @@ from genai_processor.attributes import GENAI_REPLAY_RUN_ID
 from genai_processor.errors import ReplayRefusedError
 from genai_processor.guard import hooks
 from genai_processor.replay.asked import NodeRun
+from genai_processor.replay.block import replaying
 from genai_processor.replay.replayer import areplay, replay
-from genai_processor.replay.replaying import replaying
 from genai_processor.replays import REPLAYS
 
 
