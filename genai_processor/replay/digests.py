@@ -244,12 +244,12 @@ _TEXTS = {role: f"text\0{role}\0".encode() for role in Role}
 
 
 def chain(before: bytes, part: Part) -> bytes:
-    """The digest of a list that is one part longer than the list whose digest is `before` (b"" for none).
+    """The digest of a list that is one part longer than the list whose digest is `before` (that of `EMPTY` to begin with).
 
     It covers the part's digest and, for calls and results, its position in place of the call id.
     """
     at = part.position
-    return _hash((before or _START) + part.digest + (b"" if at is None else b"%d" % at))
+    return _hash(before + part.digest + (b"" if at is None else b"%d" % at))
 
 
 def part_list(parts: Iterable[Part], prefix: PartList | None = None) -> PartList:
@@ -260,12 +260,15 @@ def part_list(parts: Iterable[Part], prefix: PartList | None = None) -> PartList
         prefix: The list that it extends.
     """
     tail = tuple(parts)
-    digest = prefix.chain if prefix is not None else b""
+    digest = prefix.chain if prefix is not None else _START
     calls = prefix.calls if prefix is not None else 0
+    chains = []
     for part in tail:
         digest = chain(digest, part)
-        calls += part.kind is _CALL
-    return PartList(prefix, tail, digest or _START, calls)
+        chains.append(digest)
+        if part.kind is _CALL:
+            calls += 1
+    return PartList(prefix, tail, tuple(chains), digest, calls)
 
 
 EMPTY = part_list(())

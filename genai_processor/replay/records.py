@@ -85,42 +85,51 @@ class PartList(Sequence[Part]):
     Attributes:
         prefix: The list with which it begins, or None.
         tail: The parts after that.
-        chain: 16 bytes over all parts in order with their positions (`digests.chain`).
+        chains: For each part of the tail, 16 bytes over all parts up to it, in order and with their positions
+            (`digests.chain`).
+        chain: The last of these; two lists are equal if their chains are.
         calls: How many of all its parts are calls.
     """
 
-    __slots__ = ("_length", "calls", "chain", "prefix", "tail")
+    __slots__ = ("_length", "calls", "chain", "chains", "prefix", "tail")
 
-    _length: int
-
-    def __init__(self, prefix: PartList | None, tail: tuple[Part, ...], chain: bytes, calls: int) -> None:
+    def __init__(
+        self, prefix: PartList | None, tail: tuple[Part, ...], chains: tuple[bytes, ...], chain: bytes, calls: int
+    ) -> None:
         self.prefix = prefix
         self.tail = tail
+        self.chains = chains
         self.chain = chain
         self.calls = calls
-        self._length = len(tail) + (prefix._length if prefix is not None else 0)
+        self._length: int = len(tail) + (prefix._length if prefix is not None else 0)
 
     def __len__(self) -> int:
         return self._length
 
     def __iter__(self) -> Iterator[Part]:
-        for tail in self._tails():
-            yield from tail
+        for found in reversed(list(self.lists())):
+            yield from found.tail
 
     def __reversed__(self) -> Iterator[Part]:
+        for found in self.lists():
+            yield from reversed(found.tail)
+
+    def lists(self) -> Iterator[PartList]:
+        """This list and those with which it begins, the longest first."""
         found: PartList | None = self
         while found is not None:
-            yield from reversed(found.tail)
+            yield found
             found = found.prefix
 
-    def _tails(self) -> list[tuple[Part, ...]]:
+    def since(self, start: int) -> tuple[Part, ...]:
+        """The parts from a position on, at the cost of those only."""
         tails: list[tuple[Part, ...]] = []
-        found: PartList | None = self
-        while found is not None:
-            tails.append(found.tail)
-            found = found.prefix
-        tails.reverse()
-        return tails
+        for found in self.lists():
+            if found._length <= start:
+                break
+            begin = found._length - len(found.tail)
+            tails.append(found.tail[start - begin :] if begin < start else found.tail)
+        return tails[0] if len(tails) == 1 else tuple([part for tail in reversed(tails) for part in tail])
 
     @overload
     def __getitem__(self, index: int) -> Part: ...
@@ -132,12 +141,12 @@ class PartList(Sequence[Part]):
         if isinstance(index, slice):
             return tuple(self)[index]
         at = index + self._length if index < 0 else index
-        if not 0 <= at < self._length:
-            raise IndexError(index)
-        found = self
-        while found.prefix is not None and at < found.prefix._length:
-            found = found.prefix
-        return found.tail[at - (found.prefix._length if found.prefix is not None else 0)]
+        if 0 <= at < self._length:
+            for found in self.lists():
+                begin = found._length - len(found.tail)
+                if at >= begin:
+                    return found.tail[at - begin]
+        raise IndexError(index)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PartList) and self._length == other._length and self.chain == other.chain
@@ -307,9 +316,11 @@ class Structure(NamedTuple):
     """How a node hangs in the content graph: what `decide` needs to know of others.
 
     Attributes:
-        producers: Keys of the nodes that made something in its input, each once, sorted.
-        new_producers: Keys of the producers of its new slots: those after the longest prefix that is the whole input and
-            output of one of its producers. Two or more that are not each other's ancestors are a fan-in.
+        extends: Key of the inference whose whole input and output its list begins with, the longest such, or None. Where the
+            values in its first `begins` slots came from is known from that one.
+        begins: How many slots those are; the slots from there on are new. 0 if it extends none.
+        producers: Keys of the nodes that made something in its new slots, each once, sorted. Two or more that are not each
+            other's ancestors are a fan-in.
         fan_in: Two or more independent producers (observed or not) feed its new slots.
         unobserved: New slots that an unobserved producer filled.
         ambiguous: New slots that several nodes may have filled.
@@ -318,8 +329,9 @@ class Structure(NamedTuple):
         call_ambiguous: It cannot be told from another call whose outcome is another.
     """
 
+    extends: str | None = None
+    begins: int = 0
     producers: tuple[str, ...] = ()
-    new_producers: tuple[str, ...] = ()
     fan_in: bool = False
     unobserved: int = 0
     ambiguous: int = 0
@@ -448,8 +460,9 @@ class Decision(NamedTuple):
         remedy: What to do so that the decision is a higher one; "" if there is nothing to do.
         order: By what the order of its input is known.
         structure_allows_recompute: Nothing but a declaration or a function is missing for `recompute`.
-        edges: The content edges into the node.
-        covered_by: Key of the injected composite tool or container that it is inside of, or None.
+        edges: The content edges into the node's new slots, and the echoes of the node whose whole input and output its list
+            begins with (`Structure.extends`). `Plan.edges_into` has those into the older slots, too.
+        covered_by: Key of the outermost injected composite tool or container that it is inside of, or None.
         unverified_upstream: A node that it depends on was refused and nothing around that could be injected.
     """
 
@@ -474,8 +487,8 @@ class Container(NamedTuple):
         worst: The worst decision inside, or None if no node is inside.
         inside: Keys of the nodes whose innermost container it is, sorted.
         parent: Key of the container or composite tool around it, or None.
-        inputs: What it says that went in.
-        outcome: What it says that came out.
+        inputs: What it says that went in, read only if it is injected.
+        outcome: What it says that came out, likewise.
         injected: A boundary moved up to it: its recorded outcome stands for everything inside.
     """
 
@@ -497,12 +510,10 @@ class Boundary(NamedTuple):
         refused: Key of the node.
         moved_to: Key of the composite tool or container around it that is injected instead, or None: then the node stands
             alone, and what descends from it is `unverified_upstream`.
-        covers: Keys of the nodes inside of that one, sorted.
     """
 
     refused: str
     moved_to: str | None
-    covers: tuple[str, ...] = ()
 
 
 class Problem(NamedTuple):
@@ -521,8 +532,9 @@ class Plan:
     """What to do with every node of one or more recorded runs.
 
     Attributes:
-        nodes: Every node, producers before consumers; where that leaves a choice, in the order of their keys. Nodes on a
-            cycle come last.
+        nodes: Every node, producers before consumers: the nodes of one conversation (or trace) together, by how long the
+            longest chain of producers before them is, then by key. Nodes on a cycle, and what depends on them, come last of
+            theirs.
         decisions: The decision of each, by key.
         containers: Every container, by key.
         boundaries: The boundaries, in the order of the refused nodes.
@@ -584,8 +596,13 @@ class Plan:
         return found[0] if len(found) == 1 else None
 
     def edges_into(self, key: str) -> tuple[Edge, ...]:
-        """The content edges into a node, by slot."""
-        return self.decisions[key].edges
+        """All content edges into a node by slot, also those into the slots that it has from the node that it extends."""
+        found = list(self.decisions[key].edges)
+        at = self.node(key).structure.extends
+        while at is not None:
+            found.extend([edge._replace(consumer=key) for edge in self.decisions[at].edges if edge.slot >= 0])
+            at = self.node(at).structure.extends
+        return tuple(sorted(found, key=lambda edge: (edge.slot, edge.kind, edge.producer)))
 
     def edges_from(self, key: str) -> Sequence[Edge]:
         """The content edges out of a node, in the order of their consumers."""
