@@ -62,6 +62,7 @@ class Proposals:
         self._plan = latch.plan
         self._answerable = answerable
         self._root = Frame()
+        self._unseen: set[tuple[str, int]] = set()  # answered calls whose execution nobody recorded
 
     def here(self) -> Frame:
         """The run of an agent that this code belongs to."""
@@ -146,7 +147,7 @@ class Proposals:
     def _spent(self, proposal: _Proposal) -> bool:
         nodes = self._executions(proposal)
         if not nodes:
-            return f"{proposal.node.key}#{proposal.slot}" in self._latch.answered
+            return (proposal.node.key, proposal.slot) in self._unseen
         return all(node.key in self._latch.answered for node in nodes)
 
     def _outcome(self, proposal: _Proposal) -> tuple[Node | None, Outcome]:
@@ -154,7 +155,7 @@ class Proposals:
         node = next((one for one in nodes if one.key not in self._latch.answered), None)
         if node is None:
             outcome = self._from_a_later_prompt(proposal)
-            self._latch.answered[f"{proposal.node.key}#{proposal.slot}"] = 1
+            self._unseen.add((proposal.node.key, proposal.slot))
             return None, outcome
         self._latch.answered[node.key] = 1
         if not self._answerable(node):

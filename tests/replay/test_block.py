@@ -216,3 +216,13 @@ def test_a_result_whose_execution_nobody_recorded_is_taken_from_the_prompt_that_
     asked(one, said("user", "u"))
     node, outcome = one.called("search", "c1", {"query": "q"})
     assert (node, outcome.parts[0].value) == (None, "found")
+    assert asked(one, said("user", "u"), *echoed(call, "found")).parts[0].value == "end"
+    one.at_end()
+    with pytest.raises(Stop):
+        one.called("search", "c1", {"query": "q"})
+
+
+def echoed(call: Any, result: str) -> list[dict[str, Any]]:
+    proposal = {"type": "tool_call", "id": call.call_id, "name": call.tool, "arguments": call.value}
+    answer = {"type": "tool_call_response", "id": call.call_id, "result": result}
+    return [{"role": "assistant", "parts": [proposal]}, {"role": "tool", "parts": [answer]}]
