@@ -92,7 +92,8 @@ ARROWS = {
     "retry": {"spans", "errors", "forks"},
     "guard": {"retry", "ledger", "spans", "errors", "forks"},
     "reconcile": {"ledger", "errors"},
-    "cli": {"retry", "ledger", "reconcile", "spans", "errors", "settings"},
+    "replay": {"retry", "spans", "errors"},
+    "cli": {"replay", "retry", "ledger", "reconcile", "spans", "errors", "settings"},
 }
 """What the modules of each package may import of this one, beside their own package."""
 
