@@ -17,6 +17,7 @@ from genai_processor.cli.output import write_json, write_json_lines
 from genai_processor.cli.progress import ScanProgress
 from genai_processor.cli.queue import export, queue, release, settle, show
 from genai_processor.cli.reconcile import reconcile
+from genai_processor.cli.replay import replay as replay_commands
 from genai_processor.cli.scan import scan_rows
 from genai_processor.cli.table import Table
 from genai_processor.retry.policy import Policy
@@ -162,3 +163,4 @@ def settings(
 
 for _command in (queue, show, settle, release, export, reconcile):
     app.command(no_args_is_help=False)(_command)
+app.add_typer(replay_commands, name="replay")
