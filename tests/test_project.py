@@ -93,7 +93,8 @@ ARROWS = {
     "guard": {"retry", "ledger", "spans", "errors", "forks", "places", "replays"},
     "replay": {"retry", "spans", "errors", "places", "replays"},
     "reconcile": {"ledger", "errors"},
-    "cli": {"retry", "ledger", "reconcile", "spans", "errors", "settings"},
+    "replay": {"retry", "spans", "errors"},
+    "cli": {"replay", "retry", "ledger", "reconcile", "spans", "errors", "settings"},
 }
 """What the modules of each package may import of this one, beside their own package."""
 

@@ -5,51 +5,51 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from genai_processor.errors import RecordedFailure, ReplayDivergence, ReplayError, ReplayRefusedError
+from genai_processor.replay.boundary import decide
+from genai_processor.replay.plan import Planner, plan
+from genai_processor.replay.records import (
+    Boundary,
+    Choice,
+    Container,
+    Decision,
+    Declared,
+    Edge,
+    EdgeKind,
+    Ending,
+    Inputs,
+    Mode,
+    Node,
+    Operation,
+    OrderEvidence,
+    Outcome,
+    Part,
+    PartKind,
+    PartList,
+    Plan,
+    Problem,
+    Reason,
+    Role,
+    State,
+    Structure,
+)
+
 if TYPE_CHECKING:
-    from genai_processor.errors import RecordedFailure, ReplayDivergence, ReplayError, ReplayRefusedError
     from genai_processor.replay.asked import NodeRun
     from genai_processor.replay.block import Replaying, replaying
     from genai_processor.replay.difference import Difference, Parting, differences
-    from genai_processor.replay.records import (
-        Choice,
-        Decision,
-        Declared,
-        Mode,
-        Node,
-        Outcome,
-        Part,
-        PartKind,
-        Plan,
-        Reason,
-        Role,
-    )
     from genai_processor.replay.replayer import areplay, aresume, replay, resume
     from genai_processor.replay.results import Done, ReplayBoundary, ReplayResult
     from genai_processor.replay.values import call_part, result_part, text_part
 
 _HOMES = {
-    "Choice": "genai_processor.replay.records",
-    "Decision": "genai_processor.replay.records",
-    "Declared": "genai_processor.replay.records",
     "Difference": "genai_processor.replay.difference",
     "Done": "genai_processor.replay.results",
-    "Mode": "genai_processor.replay.records",
-    "Node": "genai_processor.replay.records",
     "NodeRun": "genai_processor.replay.asked",
-    "Outcome": "genai_processor.replay.records",
-    "Part": "genai_processor.replay.records",
-    "PartKind": "genai_processor.replay.records",
     "Parting": "genai_processor.replay.difference",
-    "Plan": "genai_processor.replay.records",
-    "Reason": "genai_processor.replay.records",
-    "RecordedFailure": "genai_processor.errors",
     "ReplayBoundary": "genai_processor.replay.results",
-    "ReplayDivergence": "genai_processor.errors",
-    "ReplayError": "genai_processor.errors",
-    "ReplayRefusedError": "genai_processor.errors",
     "ReplayResult": "genai_processor.replay.results",
     "Replaying": "genai_processor.replay.block",
-    "Role": "genai_processor.replay.records",
     "areplay": "genai_processor.replay.replayer",
     "aresume": "genai_processor.replay.replayer",
     "call_part": "genai_processor.replay.values",
@@ -60,21 +60,33 @@ _HOMES = {
     "resume": "genai_processor.replay.replayer",
     "text_part": "genai_processor.replay.values",
 }
+"""What runs something is loaded when it is first used: to plan takes less."""
 
 __all__ = [
+    "Boundary",
     "Choice",
+    "Container",
     "Decision",
     "Declared",
     "Difference",
     "Done",
+    "Edge",
+    "EdgeKind",
+    "Ending",
+    "Inputs",
     "Mode",
     "Node",
     "NodeRun",
+    "Operation",
+    "OrderEvidence",
     "Outcome",
     "Part",
     "PartKind",
+    "PartList",
     "Parting",
     "Plan",
+    "Planner",
+    "Problem",
     "Reason",
     "RecordedFailure",
     "ReplayBoundary",
@@ -84,10 +96,14 @@ __all__ = [
     "ReplayResult",
     "Replaying",
     "Role",
+    "State",
+    "Structure",
     "areplay",
     "aresume",
     "call_part",
+    "decide",
     "differences",
+    "plan",
     "replay",
     "replaying",
     "result_part",

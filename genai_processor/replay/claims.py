@@ -94,6 +94,8 @@ def _assign(ops: list[Op], offers: list[Offer], results: _Results) -> None:
 
 def _match(ops: list[Op], offers: list[Offer], results: _Results, taken: set[tuple[int, int]]) -> None:
     """Join executions with proposals of one tool and one argument set."""
+    if len(offers) > 1 and len({part.call_id for _, _, part in offers}) == 1:  # a model that said its call again
+        offers = [offer for offer in offers if not _answered(offer)] or offers
     if len(offers) == 1:
         for op in ops:  # several executions of one call are its attempts
             _join(op, offers[0], taken)
@@ -117,16 +119,33 @@ def _match(ops: list[Op], offers: list[Offer], results: _Results, taken: set[tup
 def _told_apart_by_result(ops: list[Op], offers: list[Offer], results: _Results, taken: set[tuple[int, int]]) -> bool:
     """Join each execution with the proposal whose result was read to be its own, if that is one pair for every one."""
     pairs: list[tuple[Op, Offer]] = []
+    silent: list[Op] = []
     for op in ops:
         mine = [offer for offer in offers if len(op.outcome.parts) and op.outcome.parts[0].digest in results.of(offer)]
-        if len(mine) != 1:
+        if len(mine) == 1:
+            pairs.append((op, mine[0]))
+        elif mine:
             return False
-        pairs.append((op, mine[0]))
+        else:
+            silent.append(op)
+    if silent:
+        left = [offer for offer in offers if not any(offer is other for _, other in pairs)]
+        if len(silent) > 1 or len(left) != 1:
+            return False
+        pairs.append((silent[0], left[0]))  # all others are told apart, so this is what is left
     if len({(id(offer[0]), offer[1]) for _, offer in pairs}) != len(pairs):
         return False
     for op, offer in pairs:
         _join(op, offer, taken)
     return True
+
+
+def _answered(offer: Offer) -> bool:
+    """Whether the inference had read the result of the call before it proposed it."""
+    op, _, call = offer
+    if op.inputs is None or call.call_id is None:
+        return False
+    return any(part.kind is _RESULT and part.call_id == call.call_id for part in reversed(op.inputs.parts))
 
 
 def _outcome(op: Op) -> tuple[object, ...]:

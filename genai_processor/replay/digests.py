@@ -188,17 +188,27 @@ def unwrapped(value: Any) -> Any:
     return value
 
 
+_TEXT_BLOCKS = frozenset({"text", "input_text", "output_text"})
+
+
+def _block(value: Mapping[str, Any]) -> Any:
+    """The text of a text block."""
+    kind = value.get("type", value.get("block_type"))
+    if kind in _TEXT_BLOCKS or (kind is None and len(value) == 1):
+        for key in _TEXT_KEYS:
+            if isinstance(value.get(key), str):
+                return value[key]
+    return _BLANK
+
+
 def _inside(value: Any) -> Any:
-    if type(value) is list:
-        if len(value) == 1 and isinstance(value[0], Mapping):
-            block = value[0]
-            if block.get("type", block.get("block_type", "text")) == "text":
-                for key in _TEXT_KEYS:
-                    if isinstance(block.get(key), str):
-                        return block[key]
-        return _BLANK
+    if type(value) is list and len(value) == 1 and isinstance(value[0], Mapping):
+        value = value[0]
+        return _block(value)
     if not isinstance(value, Mapping):
         return _BLANK
+    if (text := _block(value)) is not _BLANK:
+        return text
     if len(value) == 1:
         for key in _SOLE_WRAPPERS:
             if key in value:

@@ -12,6 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 from genai_processor.replay.digests import chain
 from genai_processor.replay.lists import ReadList, best
 from genai_processor.replay.records import EdgeKind, Ending, Operation, Outcome, Part, PartKind, PartList, State
+from genai_processor.replay.shown import Stands
 from genai_processor.replay.tree import Draft
 from genai_processor.spans.records import View
 
@@ -88,6 +89,8 @@ class Op:
         self.outcome: Outcome = shown.output if shown.output is not None else _UNKNOWN
         if draft.witnesses:
             self._ask_witnesses(draft)
+        if self.call_id is None and (shown.operation is Operation.TOOL):
+            self.call_id = _named_by_step(draft)
         self.full: bytes | None = None
         self.extends: Op | None = None
         self.begins = 0
@@ -120,6 +123,16 @@ class Op:
             said = shown.output if shown.view is not View.MCP_SERVER else None
             if self.outcome.state is not State.WHOLE and said is not None and said.state is State.WHOLE:
                 self.outcome = said
+
+
+def _named_by_step(draft: Draft) -> str | None:
+    """The call that the steps directly around a tool say they run."""
+    above = draft.above
+    while above is not None and above.shown.stands is Stands.STEP:
+        if above.shown.call_id is not None:
+            return above.shown.call_id
+        above = above.above
+    return None
 
 
 _UNKNOWN = Outcome(Ending.UNKNOWN, State.NOT_RECORDED, PartList(None, (), (), b"", 0))

@@ -413,7 +413,7 @@ _LLAMA_ANSWERED = re.compile(r"additional_kwargs=\{'tool_call_id': '([^']*)'")
 _LLAMA_BLOCK = re.compile(
     r"TextBlock\(block_type='text', text=(?P<text>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")\)"
     r"|ToolCallBlock\(block_type='tool_call', tool_call_id='(?P<id>[^']*)', tool_name='(?P<tool>[^']*)', "
-    r"tool_kwargs=(?P<kwargs>\{.*?\})\)(?=, \w+Block\(|\]\)$)",
+    r"tool_kwargs=(?P<kwargs>\{.*?\}|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")\)(?=, \w+Block\(|\]\)$)",
     re.DOTALL,
 )
 
@@ -431,7 +431,9 @@ def _rendered(message: str, found: list[Item]) -> None:
     for block in _LLAMA_BLOCK.finditer(blocks):
         covered += block.end() - block.start() + (len(", ") if added else 0)
         if block["tool"] is not None:
-            added.append(Item(_ASSISTANT, _CALL, block["tool"], text(block["id"]), literal(block["kwargs"]), False))
+            kwargs = block["kwargs"]
+            value = literal(kwargs) if kwargs[0] == "{" else _unquoted(kwargs)
+            added.append(Item(_ASSISTANT, _CALL, block["tool"], text(block["id"]), value, value is None))
             continue
         value = _unquoted(block["text"])
         if role is _TOOL:
