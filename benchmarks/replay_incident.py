@@ -3,11 +3,11 @@
 
     python -m benchmarks.replay_incident [--replays N] [--seed N]
 
-A planner proposes three retrievals, which run side by side; their results are put into the synthesis' prompt in the order in
-which they came back; the synthesis reads that prompt by position. Between record and replay the index is compacted with a
+A planner proposes three retrievals, which run side by side; their results are put into the synthesis' prompt in the order
+in which they came back; the synthesis reads that prompt by position. Between record and replay the index is compacted with a
 chance of 1 in 11: the third retrieval then ranks its chunks otherwise, and the three come back in another order. Each way
-to replay gets the same draws. Exits with 1 if the product lets one divergence through, finds one at another node, or raises a
-false alarm.
+to replay gets the same draws. Exits with 1 if the product lets one divergence through, finds one at another node, or raises
+a false alarm.
 """
 
 from __future__ import annotations

@@ -91,9 +91,8 @@ ARROWS = {
     "ledger": {"spans.values", "errors", "forks"},
     "retry": {"spans", "errors", "forks", "attributes"},
     "guard": {"retry", "ledger", "spans", "errors", "forks", "places", "replays"},
-    "replay": {"retry", "spans", "errors", "places", "replays"},
     "reconcile": {"ledger", "errors"},
-    "replay": {"retry", "spans", "errors"},
+    "replay": {"retry", "spans", "errors", "places", "replays"},
     "cli": {"replay", "retry", "ledger", "reconcile", "spans", "errors", "settings"},
 }
 """What the modules of each package may import of this one, beside their own package."""

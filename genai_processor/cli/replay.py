@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`replay plan` and `replay audit`: what of recorded runs could be replayed, and what is missing for the rest.
+"""`replay plan`, `replay audit`, `replay diff`: what could be replayed, what is missing for the rest, where two runs part.
 
 Exit status: 0, or 1 if some input was damaged or could not be opened (the rest is planned all the same), 2 if the command
-line is wrong, 3 if the answer cannot be written.
+line is wrong, 3 if the answer cannot be written, 4 if two runs differ.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from genai_processor.cli.answer import answering
 from genai_processor.cli.audit import Audit, audit_json, print_audit
 from genai_processor.cli.console import console, warn
 from genai_processor.cli.output import dumped_line
+from genai_processor.cli.parting import differences_json, print_differences
 from genai_processor.cli.plans import mermaid, plan_json, print_plan
 from genai_processor.errors import TraceFileError
-from genai_processor.replay import Declared, Planner
+from genai_processor.replay import Declared, Planner, differences
 from genai_processor.settings import Settings
 from genai_processor.spans.otlp import MAX_LINE_BYTES, ReadError, read_spans
 
 _READ: Final = 0
 _DAMAGED: Final = 1
+_DIFFERENT: Final = 4
 
 replay = typer.Typer(
     no_args_is_help=True,
@@ -140,6 +142,39 @@ def audit_command(
         else:
             print_audit(found, console())
     raise typer.Exit(_DAMAGED if damaged else _READ)
+
+
+class DiffFormat(StrEnum):
+    """How differences print."""
+
+    text = "text"
+    json = "json"
+
+
+@replay.command(name="diff", no_args_is_help=False)
+def diff_command(
+    first: Annotated[str, typer.Argument(metavar="A", help="OTLP traces of one run, as of `plan`.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="Those of another.")],
+    format: Annotated[DiffFormat, typer.Option(help="text for people; json is one object.")] = DiffFormat.text,
+    length_limit: LengthOption = None,
+) -> None:
+    """Say where two recorded runs part: the first differences along the content graph, and nothing that follows from them.
+
+    The exit status is 4 if they do.
+    """
+    limit = _limit(length_limit)
+    with answering():
+        damaged, plans = False, []
+        for file in (first, second):
+            planner = Planner(Declared(), length_limit=limit)
+            damaged = _read(planner, [file]) or damaged
+            plans.append(planner.plan())
+        found = differences(*plans)
+        if format is DiffFormat.json:
+            sys.stdout.buffer.write(dumped_line(differences_json(found)))
+        else:
+            print_differences(found, len(plans[0].nodes), console())
+    raise typer.Exit(_DAMAGED if damaged else _DIFFERENT if found else _READ)
 
 
 def _declared(deterministic: str | None, models: str | None, recompute: str | None) -> Declared:

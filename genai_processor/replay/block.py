@@ -14,11 +14,13 @@ from uuid import uuid4
 
 from genai_processor.errors import ReplayDivergence, ReplayError
 from genai_processor.replay.hooks.installing import installed
+from genai_processor.replay.plan import plan
 from genai_processor.replay.records import Plan
 from genai_processor.replay.results import ReplayBoundary
 from genai_processor.replay.session import Session
 from genai_processor.replay.stopping import Stop
 from genai_processor.replays import REPLAYS
+from genai_processor.spans.records import Span
 
 _ANSWERED: Final = "answered"
 
@@ -60,7 +62,7 @@ class Replaying:
 
 @contextmanager
 def replaying(
-    plan: Plan,
+    recorded: Plan | Iterable[Span],
     *,
     models: Literal["answered", "live"] = "answered",
     enter: Iterable[str] = (),
@@ -79,7 +81,7 @@ def replaying(
     the model gave them. What is not in the record stops the run for good, whatever the framework does about it.
 
     Args:
-        plan: What was recorded. Made with `keep_values`, which is the default.
+        recorded: A plan, made with `keep_values`, which is the default; or the recorded spans.
         models: `live` runs the models that the agents have, and compares what they say; only tools are answered then.
         enter: Globs over the names of tools that do nothing but run an agent: their bodies run, and what they call is
             answered. All other tools are answered whole.
@@ -98,7 +100,7 @@ def replaying(
     if models not in (_ANSWERED, "live"):
         raise ValueError(f"models must be 'answered' or 'live', but is {models!r}")
     session = Session(
-        plan,
+        recorded if isinstance(recorded, Plan) else plan(recorded),
         run_id or uuid4().hex,
         models=models == _ANSWERED,
         enter=tuple(enter),

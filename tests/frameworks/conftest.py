@@ -8,9 +8,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from support.traps import trap
 
 from genai_processor.guard import hooks
 from genai_processor.guard.guard import Guard
+
+__all__ = ["trap"]
 
 NEEDS = {
     "agent_framework": "agent_framework",

@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+import socket
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import pytest
 
 
 class Trap:
@@ -16,3 +20,17 @@ class Trap:
         """Say that something ran."""
         self.sprung.append(what)
         raise AssertionError(f"{what} was reached")
+
+
+@pytest.fixture
+def trap(monkeypatch: pytest.MonkeyPatch) -> Iterator[Trap]:
+    """Stands in place of models and tools, and of the network; fails the test if it is sprung."""
+    found = Trap()
+
+    def connect(*_: Any) -> None:
+        found.spring("the network")
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    monkeypatch.setattr(socket, "getaddrinfo", connect)
+    yield found
+    assert found.sprung == []
