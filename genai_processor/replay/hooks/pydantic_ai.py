@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pydantic-ai 2: the model of every run is one that answers from the record; tools are answered after validation.
+"""pydantic-ai 1 and 2: the model of every run is one that answers from the record; tools are answered after validation.
 
 The framework's own spans, its counting of retries and its wording of failures stay as they are: only what a toolset would
 return or raise comes from the record.
@@ -14,7 +14,7 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-from genai_processor.replay.hooks.base import Hook, Target, bound_to, value_of
+from genai_processor.replay.hooks.base import Hook, Target, arguments_text, bound_to, value_of
 from genai_processor.replay.live import Message, Prompt, parts_of
 from genai_processor.replay.records import Ending, Outcome, PartKind
 from genai_processor.replay.session import Session
@@ -51,7 +51,8 @@ def _model(session: Session, agent: Any, given: Any) -> Any:
 
     original = None
     try:
-        original = infer_model(agent._pick_raw_model(given))
+        overridden = agent._override_model.get()
+        original = infer_model(overridden.value if overridden is not None else given or agent.model)
     except Exception:
         if not session.models:
             raise
@@ -71,14 +72,35 @@ def _model(session: Session, agent: Any, given: Any) -> Any:
         async def request_stream(
             self, messages: Any, model_settings: Any, model_request_parameters: Any, run_context: Any = None
         ) -> AsyncIterator[Any]:
-            from pydantic_ai.models import CompletedStreamedResponse
-
             response = await self.request(messages, model_settings, model_request_parameters)
-            yield CompletedStreamedResponse(response, model_request_parameters=model_request_parameters, replay_events=True)
+            async with _streamed(response, messages, model_request_parameters) as stream:
+                yield stream
 
     if original is None:
         original = FunctionModel(_never)
     return ReplayModel(original)
+
+
+@asynccontextmanager
+async def _streamed(response: Any, messages: Any, parameters: Any) -> AsyncIterator[Any]:
+    """A response as a stream, each part in one piece: in which pieces it came is not recorded."""
+    from pydantic_ai import models
+    from pydantic_ai.models.function import DeltaToolCall, FunctionModel
+
+    completed = getattr(models, "CompletedStreamedResponse", None)
+    if completed is not None:
+        yield completed(response, model_request_parameters=parameters, replay_events=True)
+        return
+
+    async def pieces(*_: Any) -> AsyncIterator[Any]:  # in version 1
+        for at, part in enumerate(response.parts):
+            if part.part_kind == "text":
+                yield part.content
+            elif part.part_kind == "tool-call":
+                yield {at: DeltaToolCall(part.tool_name, arguments_text(part.args), tool_call_id=part.tool_call_id)}
+
+    async with FunctionModel(stream_function=pieces).request_stream(messages, None, parameters) as stream:
+        yield stream
 
 
 def _never(messages: Any, info: Any) -> Any:
