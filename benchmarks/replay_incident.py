@@ -21,38 +21,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import permutations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from genai_processor.errors import ReplayDivergence
-from genai_processor.replay.asked import NodeRun, Recompute
-from genai_processor.replay.digests import input_digest, output_digest, part_list
-from genai_processor.replay.records import (
-    Choice,
-    Decision,
-    Declared,
-    Edge,
-    EdgeKind,
-    Ending,
-    Inputs,
-    Mode,
-    Node,
-    Operation,
-    OrderEvidence,
-    Outcome,
-    Part,
-    Plan,
-    Reason,
-    Role,
-    State,
-    Structure,
-    key_of,
-)
-from genai_processor.replay.replayer import replay
-from genai_processor.replay.values import call_part, placed, result_part, text_part
+from genai_processor.replay import Declared, Node, NodeRun, Outcome, Part, Plan, plan, replay
+from genai_processor.replay.asked import Recompute
+from genai_processor.spans.otlp_json import JsonSpans
+from genai_processor.spans.records import Span
 
 TRACE = "5a" * 16
-PLANNER, SYNTHESIS = key_of(TRACE, "01" * 8), key_of(TRACE, "0f" * 8)
-RETRIEVALS = tuple(key_of(TRACE, f"{n + 2:02x}" * 8) for n in range(3))
+PLANNER, SYNTHESIS = f"{TRACE}:{'01' * 8}", f"{TRACE}:{'0f' * 8}"
+RETRIEVALS = tuple(f"{TRACE}:{n + 2:02x}" + f"{n + 2:02x}" * 7 for n in range(3))
 QUESTION = "How do the three regions compare?"
 QUERIES = ("north", "middle", "south")
 ANSWERS = 8
@@ -101,69 +80,52 @@ def synthesize(prompt: Sequence[str]) -> str:
 # -- the record ----------------------------------------------------------------------------------------------------------
 
 
-def recorded() -> tuple[Plan, tuple[str, ...]]:
-    """The recorded run as a plan, and the results in the order in which its synthesis got them."""
+def recorded() -> tuple[list[Span], tuple[str, ...]]:
+    """The recorded run's spans, and the results in the order in which its synthesis got them."""
     before = World(False, (0, 1, 2))
     results = [before.search(query) for query in QUERIES]
-    calls = placed(call_part("search", {"query": query}, f"call_{n}") for n, query in enumerate(QUERIES))
-    question = text_part(QUESTION, Role.USER)
-    prompt = [question, *calls]
-    prompt += [result_part("search", results[n], f"call_{n}", n) for n in before.completed]
-    answer = text_part(synthesize([results[n] for n in before.completed]))
-    nodes = [
-        _node(PLANNER, "chat", Operation.INFERENCE, None, [question], calls),
-        *(
-            _node(
-                key, "execute_tool", Operation.TOOL, "search", [call._replace(position=0)], [result_part("search", result)]
-            )
-            for key, call, result in zip(RETRIEVALS, calls, results, strict=True)
-        ),
-        _node(SYNTHESIS, "chat", Operation.INFERENCE, None, prompt, [answer]),
+    calls = [
+        {"type": "tool_call", "id": f"call_{n}", "name": "search", "arguments": {"query": query}}
+        for n, query in enumerate(QUERIES)
     ]
-    edges = {PLANNER: [], **{key: [Edge(EdgeKind.PROPOSAL, PLANNER, key, 0, n)] for n, key in enumerate(RETRIEVALS)}}
-    edges[SYNTHESIS] = [Edge(EdgeKind.ECHO, PLANNER, SYNTHESIS, 1 + n, n) for n in range(3)]
-    edges[SYNTHESIS] += [Edge(EdgeKind.RESULT, RETRIEVALS[n], SYNTHESIS, 4 + at) for at, n in enumerate(before.completed)]
-    decisions = {node.key: _decided(node, edges[node.key]) for node in nodes}
-    return Plan(tuple(nodes), decisions, {}, (), (), Declared()), tuple(results[n] for n in before.completed)
-
-
-def _retrieval(key: str, call: Part, result: str) -> Node:
-    given, made = [call._replace(position=0)], [result_part("search", result)]
-    return _node(key, "execute_tool", Operation.TOOL, "search", given, made)
-
-
-def _node(key: str, name: str, operation: Operation, tool: str | None, given: list[Part], made: list[Part]) -> Node:
-    slots, parts = part_list(given), part_list(made)
-    order = OrderEvidence.NO_LIST if tool else OrderEvidence.ARRAY
-    inputs = Inputs(State.WHOLE, slots, order, digest=input_digest(slots))
-    outcome = Outcome(Ending.VALUE, State.WHOLE, parts, digest=output_digest(parts))
-    spans = (key.partition(":")[2],)
-    return Node(
-        key, operation, name, tool, None, TRACE, spans, None, None, None, "", None, None, inputs, outcome, False, Structure()
-    )  # fmt: skip
-
-
-def _decided(node: Node, edges: list[Edge]) -> Decision:
-    reason = {PLANNER: Reason.SAMPLED, SYNTHESIS: Reason.FAN_IN}.get(node.key, Reason.EFFECT_NOT_DECLARED)
-    modes = (Mode.OUTPUT,) if node.tool else (Mode.OUTPUT, Mode.INPUTS)
-    return Decision(Choice.INJECT, (reason,), modes, "", node.inputs.order, False, tuple(edges))
-
-
-PLAN, PROMPT = recorded()
-ANSWER = synthesize(PROMPT)
-
-
-def wrongly_declared() -> Plan:
-    """The same with the retrievals declared read-only and deterministic, which they are not."""
-    found = dict(PLAN.decisions)
-    for key in RETRIEVALS:
-        found[key] = found[key]._replace(
-            choice=Choice.RECOMPUTE, reasons=(Reason.SINGLE_CHAIN,), modes=(Mode.OUTPUT, Mode.INPUTS)
+    answers = [{"type": "tool_call_response", "id": f"call_{n}", "response": results[n]} for n in before.completed]
+    question, proposals = _message("user", {"type": "text", "content": QUESTION}), _message("assistant", *calls)
+    answer = _message("assistant", {"type": "text", "content": synthesize([results[n] for n in before.completed])})
+    spans = [_span("0e" * 8, None, "invoke_agent", {})]
+    spans.append(_chat(PLANNER, [question], proposals))
+    for key, call, result in zip(RETRIEVALS, calls, results, strict=True):
+        said = {"name": "search", "call.id": call["id"], "call.arguments": call["arguments"], "call.result": result}
+        spans.append(
+            _span(key[-16:], "0e" * 8, "execute_tool", {f"gen_ai.tool.{name}": value for name, value in said.items()})
         )
-    return Plan(PLAN.nodes, found, {}, (), (), Declared(deterministic=("search",)))
+    spans.append(_chat(SYNTHESIS, [question, proposals, _message("tool", *answers)], answer))
+    document = {"resourceSpans": [{"scopeSpans": [{"scope": {"name": "agent"}, "spans": spans}]}]}
+    return JsonSpans(sys.exit).read(document), tuple(results[n] for n in before.completed)
 
 
-WRONGLY = wrongly_declared()
+def _message(role: str, *parts: Any) -> dict[str, Any]:
+    return {"role": role, "parts": parts}
+
+
+def _chat(key: str, given: list[Any], made: Any) -> dict[str, Any]:
+    return _span(key[-16:], "0e" * 8, "chat", {"gen_ai.input.messages": given, "gen_ai.output.messages": [made]})
+
+
+def _span(span_id: str, parent: str | None, operation: str, said: dict[str, Any]) -> dict[str, Any]:
+    values = {"gen_ai.operation.name": operation, **said}
+    attributes = [
+        {"key": key, "value": {"stringValue": value if isinstance(value, str) else json.dumps(value)}}
+        for key, value in values.items()
+    ]
+    ids = {"traceId": TRACE, "spanId": span_id, **({"parentSpanId": parent} if parent else {})}
+    return {**ids, "name": operation, "startTimeUnixNano": "1", "endTimeUnixNano": "2", "attributes": attributes}
+
+
+SPANS, PROMPT = recorded()
+PLAN = plan(SPANS)
+WRONGLY = plan(SPANS, declared=Declared(deterministic=("search",)))
+"""The same with the retrievals declared read-only and deterministic, which they are not."""
+ANSWER = synthesize(PROMPT)
 
 
 # -- ways to replay that compare nothing, or the wrong thing ----------------------------------------------------------------
@@ -244,11 +206,11 @@ def live_order_injected(world: World) -> Came:
     return _replayed(PLAN, world=world, runs=False)
 
 
-def _replayed(plan: Plan, *, search: Recompute | None = None, world: World | None = None, runs: bool = True) -> Came:
+def _replayed(how: Plan, *, search: Recompute | None = None, world: World | None = None, runs: bool = True) -> Came:
     """Replay a plan, and see what its synthesis is given.
 
     Args:
-        plan: The plan.
+        how: The plan.
         search: Runs in place of the retrievals.
         world: The application orders the synthesis' list as results come back here.
         runs: The synthesis is run; else its recorded output is taken.
@@ -267,7 +229,7 @@ def _replayed(plan: Plan, *, search: Recompute | None = None, world: World | Non
     if runs:
         functions[SYNTHESIS] = read
     try:
-        result = replay(plan, functions, arrange=None if world is None else {SYNTHESIS: arrange})
+        result = replay(how, functions, arrange=None if world is None else {SYNTHESIS: arrange})
     except ReplayDivergence as error:
         return Came(given[0] if given else None, None, (error.node, error.where))
     if not given:  # it was not run: what it would have been given
