@@ -2,7 +2,7 @@
 """Which replay this code runs in: nothing that happens there is an effect.
 
 The processor marks the spans that begin in a replay and judges none of them, and the guard lets its calls pass: both ask
-`REPLAYS` first, which is empty as long as nobody replays.
+`REPLAYS.running` first, which is 0 as long as nobody replays.
 """
 
 from __future__ import annotations
@@ -23,12 +23,10 @@ class _Replays:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running = 0
+        self.running = 0
+        """How many there are."""
         self.ever = False
         """Whether there has been one, so that spans may carry its mark."""
-
-    def __bool__(self) -> bool:
-        return self._running > 0
 
     def here(self) -> str | None:
         """The id of the replay that this code runs in, or None."""
@@ -38,7 +36,7 @@ class _Replays:
     def entered(self, run_id: str) -> Iterator[None]:
         """Be inside a replay, in this context and in those that are made from it."""
         with self._lock:
-            self._running += 1
+            self.running += 1
             self.ever = True
         token = _run.set(run_id)
         try:
@@ -46,7 +44,7 @@ class _Replays:
         finally:
             _run.reset(token)
             with self._lock:
-                self._running -= 1
+                self.running -= 1
 
     def mark(self, span: Any) -> bool:
         """Mark a span that has begun, if it did so in a replay.

@@ -81,7 +81,7 @@ def test_a_framework_that_is_laid_out_otherwise_is_refused_before_anything_runs(
     with pytest.raises(ReplayRefusedError, match="no_such_parameter"), replaying(retrievals().plan()):
         trap.spring("the block")
     assert json.dumps is before
-    assert not REPLAYS
+    assert REPLAYS.running == 0
     assert installing._users == []
 
 

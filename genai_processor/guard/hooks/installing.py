@@ -129,7 +129,7 @@ def _wrap(hook: Hook, target: Target, owner: Any, name: str, original: Any) -> N
 
 def _call(target: Target, wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     guard = active()
-    if guard is None or guard.mode is GuardMode.OFF or (REPLAYS and REPLAYS.here()):
+    if guard is None or guard.mode is GuardMode.OFF or (REPLAYS.running and REPLAYS.here()):
         return wrapped(*args, **kwargs)
     return target.wrapper(guard, wrapped, instance, args, kwargs)
 
