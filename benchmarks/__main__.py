@@ -25,6 +25,7 @@ def main() -> None:
         ("Incidents of agent frameworks", ["benchmarks.incidents"]),
         ("Runs killed in the middle", ["benchmarks.crashes", *(["--runs", "20"] if quick else [])]),
         ("Races for calls", ["benchmarks.races", *(["--calls", "20"] if quick else [])]),
+        ("The incident of silent replays", ["benchmarks.replay_incident"]),
         ("Scan", ["benchmarks.scan", *(["--size", "30"] if quick else ["--memory"])]),
     ]
     for title, command in runs:

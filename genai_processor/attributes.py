@@ -63,6 +63,9 @@ GENAI_GUARD_MODE: Final = "genai.guard.mode"
 GENAI_GUARD_OUTCOME: Final = "genai.guard.outcome"
 """What the guard did with the call: `granted`, `refused`, `handed_back`, `would_refuse` or `unguarded`."""
 
+GENAI_REPLAY_RUN_ID: Final = "genai.replay.run_id"
+"""On every span that was made in a replay: which one. Such a span shows no effect, and is not judged."""
+
 # On metrics only.
 
 GENAI_LEDGER_STATE: Final = "genai.ledger.state"

@@ -95,3 +95,59 @@ class ConformanceError(GenAIProcessorError, AssertionError):
 
 class TraceFileError(GenAIProcessorError):
     """A recorded trace cannot be read; the message names file and line."""
+
+
+class ReplayError(GenAIProcessorError):
+    """Base of what can go wrong with a replay."""
+
+
+class ReplayRefusedError(ReplayError, ValueError):
+    """What was asked for cannot be replayed soundly; nothing has run.
+
+    Attributes:
+        nodes: Keys of the nodes that stand in the way.
+    """
+
+    def __init__(self, message: str, *, nodes: tuple[str, ...] = ()) -> None:
+        """Keep the message and the nodes."""
+        super().__init__(message)
+        self.nodes = nodes
+
+
+class ReplayDivergence(ReplayError):
+    """A replay went another way than the record. It has stopped there, and must not be patched forward.
+
+    Attributes:
+        node: Key of the recorded node, or None if the replay asked for something that no recorded node is.
+        where: `input`: what the node was to get is not what it got then; `output`: what it made is not what it made then;
+            `call`: it asked for what is not in the record; `end`: it ended before the record did.
+        expected: Digest of the recorded value in hex, "" if there is none.
+        got: Digest of the replayed value in hex, "" if there is none.
+        difference: What differs, in a few lines.
+        last_valid_boundary: Where `resume` can start again: keys of the nodes whose inputs and outputs were as recorded,
+            with all that they depend on, and what they returned.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        node: str | None = None,
+        where: str = "input",
+        expected: str = "",
+        got: str = "",
+        difference: str = "",
+        last_valid_boundary: Any = None,
+    ) -> None:
+        """Keep the message and what it is about."""
+        super().__init__(message)
+        self.node = node
+        self.where = where
+        self.expected = expected
+        self.got = got
+        self.difference = difference
+        self.last_valid_boundary = last_valid_boundary
+
+
+class RecordedFailure(ReplayError):
+    """A failure that was recorded, handed back where its own class is not to be had; its class bears the recorded name."""

@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
 from genai_processor.assembly import make_stamper
+from genai_processor.replays import REPLAYS, is_marked
 from genai_processor.settings import Settings
 from genai_processor.telemetry import EMITTING, Fault
 
@@ -99,7 +100,7 @@ class GenAISpanProcessor(SpanProcessor):
         """Tell everybody behind that a span has begun, and note it."""
         interrupt: BaseException | None = None
         try:  # `Stamper.start` and `stamp` are written out here: a call less on every span of the application
-            if not (EMITTING and EMITTING.here()):
+            if not (EMITTING and EMITTING.here()) and not (REPLAYS.running and REPLAYS.mark(span)):
                 self._judge.on_start(span, parent_context)
         except Exception as error:  # noqa: BLE001 - telemetry must not hurt the application
             self._stamper.not_noted(error)
@@ -128,7 +129,8 @@ class GenAISpanProcessor(SpanProcessor):
         interrupt: BaseException | None = None
         forwarded = span
         try:  # `Stamper.stamp`, written out as in `on_start`
-            judgement = None if EMITTING and EMITTING.here() else self._judge.on_end(span)
+            replayed = REPLAYS.ever and is_marked(span)
+            judgement = None if replayed or (EMITTING and EMITTING.here()) else self._judge.on_end(span)
             if judgement is not None:
                 forwarded = self._stamper.tell(span, judgement)
         except Exception as error:  # noqa: BLE001

@@ -17,6 +17,7 @@ from genai_processor import attributes as names
 from genai_processor.guard.bindings import BOUND, Bound
 from genai_processor.ledger.memory import MemoryLedger
 from genai_processor.recording import Recorder, Then, recorder_for
+from genai_processor.replays import REPLAYS, is_marked
 from genai_processor.retry.came_back import CameBack
 from genai_processor.retry.judgement import judgement_of
 from genai_processor.retry.verdict import Effect, Reason
@@ -101,7 +102,7 @@ class Stamper:
     def start(self, span: Span, parent_context: Context | None) -> None:
         """Note that a span has begun. Raises no `Exception`."""
         try:
-            if not (EMITTING and EMITTING.here()):
+            if not (EMITTING and EMITTING.here()) and not (REPLAYS.running and REPLAYS.mark(span)):
                 self.judge.on_start(span, parent_context)
         except Exception as error:  # noqa: BLE001 - telemetry must not hurt the application
             self.not_noted(error)
@@ -117,7 +118,8 @@ class Stamper:
             already, or anything goes wrong.
         """
         try:
-            judgement = None if EMITTING and EMITTING.here() else self.judge.on_end(span)
+            replayed = REPLAYS.ever and is_marked(span)
+            judgement = None if replayed or (EMITTING and EMITTING.here()) else self.judge.on_end(span)
         except Exception as error:  # noqa: BLE001
             return self.not_judged(span, error)
         return span if judgement is None else self.tell(span, judgement)

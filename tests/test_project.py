@@ -89,10 +89,11 @@ def test_importing_it_is_light(statement: str) -> None:
 ARROWS = {
     "spans": {"errors"},
     "ledger": {"spans.values", "errors", "forks"},
-    "retry": {"spans", "errors", "forks"},
-    "guard": {"retry", "ledger", "spans", "settings", "errors", "forks"},
+    "retry": {"spans", "errors", "forks", "attributes"},
+    "guard": {"retry", "ledger", "spans", "settings", "errors", "forks", "replays"},
     "reconcile": {"ledger", "errors"},
-    "cli": {"retry", "ledger", "reconcile", "spans", "errors", "settings"},
+    "replay": {"retry", "spans", "errors", "places", "replays"},
+    "cli": {"replay", "retry", "ledger", "reconcile", "spans", "errors", "settings"},
 }
 """What the modules of each package may import of this one, beside their own package."""
 

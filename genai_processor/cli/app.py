@@ -17,6 +17,7 @@ from genai_processor.cli.output import write_json, write_json_lines
 from genai_processor.cli.progress import ScanProgress
 from genai_processor.cli.queue import export, queue, release, settle, show
 from genai_processor.cli.reconcile import reconcile
+from genai_processor.cli.replay import replay as replay_commands
 from genai_processor.cli.scan import scan_rows
 from genai_processor.cli.table import Table
 from genai_processor.retry.policy import Policy
@@ -90,6 +91,14 @@ def scan(
             "guessed.",
         ),
     ] = None,
+    replay: Annotated[
+        bool | None,
+        typer.Option(
+            "--replay/--no-replay",
+            help="Also say what a replay would do with every span: recompute, inject or refuse, and why. Without either, "
+            "json does.",
+        ),
+    ] = None,
     max_line_bytes: Annotated[
         int,
         typer.Option(min=1, metavar="N", help="Leave out lines, protobuf messages and JSON documents that are longer."),
@@ -114,6 +123,7 @@ def scan(
     # There are hardly any cycles to find, and looking for them after every few spans costs time.
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
+    plans = format is not Format.table and (replay if replay is not None else format is Format.json)
     policy = Policy(settings.read_only_tools, settings.idempotent_tools, settings.known_tools)
     with answering(), ScanProgress(wanted=format is Format.table or not sys.stdout.isatty()) as progress:
         rows = scan_rows(
@@ -121,13 +131,14 @@ def scan(
             policy,
             separate=separate,
             length_limit=settings.length_limit,
+            replay=plans,
             max_line_bytes=max_line_bytes,
             on_progress=progress.update,
         )
         if format is Format.jsonl:
             count = write_json_lines(rows, sys.stdout.buffer, eager=not all(map(os.path.isfile, files)))
         elif format is Format.json:
-            count = write_json(rows, sys.stdout.buffer)
+            count = write_json(rows, sys.stdout.buffer, replay=plans)
         else:
             count = Table(console(), every_call=all_calls, before_print=progress.stop).print(rows)
     raise typer.Exit(_DAMAGED if count["error"] else _READ)
@@ -152,3 +163,4 @@ def settings(
 
 for _command in (queue, show, settle, release, export, reconcile):
     app.command(no_args_is_help=False)(_command)
+app.add_typer(replay_commands, name="replay")

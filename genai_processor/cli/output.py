@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable
-from typing import IO, Any
+from tempfile import SpooledTemporaryFile
+from typing import IO, Any, cast
 
 import orjson
 
@@ -19,6 +21,7 @@ SECTIONS = {
     "rebilled": "rebilled_tokens",
     "usage": "usage",
     "error": "errors",
+    "replay": "replay",
 }
 """Each kind of row with the key of the JSON object under which such rows are."""
 
@@ -52,24 +55,64 @@ def write_json_lines(rows: Rows, out: IO[bytes], *, eager: bool = False) -> Coun
     return count
 
 
-def write_json(rows: Rows, out: IO[bytes]) -> Counts:
-    """One object. Calls are written as they come; the fewer other rows are kept until the end."""
+def write_json(rows: Rows, out: IO[bytes], *, replay: bool = False) -> Counts:
+    """One object. Calls are written as they come; the fewer other rows are kept until the end.
+
+    Args:
+        rows: The rows.
+        out: Where to write.
+        replay: There may be decisions on replay among them.
+
+    Returns:
+        How many rows of each kind were written.
+    """
     count = dict.fromkeys(SECTIONS, 0)
-    rest: dict[str, list[bytes]] = {kind: [] for kind in SECTIONS if kind != "call"}
+    rest: dict[str, list[bytes]] = {kind: [] for kind in SECTIONS if kind not in ("call", "replay")}
+    decisions: dict[str, IO[bytes]] = {}
     out.write(b'{"calls": [')
     for kind, row in rows:
         if kind == "call":
             out.write(b",\n" if count[kind] else b"\n")
             out.write(_dumped(row))
+        elif kind == "replay":
+            _spool(decisions, row)
         else:
             rest[kind].append(_dumped(row))
         count[kind] += 1
     out.write(b"]")
     for kind, written in rest.items():
         out.write(b',\n"' + SECTIONS[kind].encode() + b'": [' + b",\n".join(written) + b"]")
+    if replay:
+        _write_decisions(decisions, out)
     out.write(b"}\n")
     out.flush()
     return count
+
+
+_IN_MEMORY = 4 * 1024 * 1024
+
+
+def _spool(decisions: dict[str, IO[bytes]], row: dict[str, Any]) -> None:
+    """Keep a span's decision until the end, beside the others of its file: in memory only while they are few."""
+    file = decisions.get(row["file"])
+    if file is None:
+        file = decisions[row["file"]] = cast(IO[bytes], SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 - closed where it is read
+    else:
+        file.write(b",\n")
+    rest = {key: value for key, value in row.items() if key not in ("file", "span_id")}
+    file.write(_dumped(row["span_id"]) + b": " + _dumped(rest))
+
+
+def _write_decisions(decisions: dict[str, IO[bytes]], out: IO[bytes]) -> None:
+    """One object: for each file, each span's decision by its id."""
+    out.write(b',\n"replay": {')
+    for at, (name, file) in enumerate(decisions.items()):
+        out.write((b",\n" if at else b"\n") + _dumped(name) + b": {\n")
+        file.seek(0)
+        shutil.copyfileobj(file, out)
+        out.write(b"}")
+        file.close()
+    out.write(b"}")
 
 
 _LINE = orjson.OPT_APPEND_NEWLINE
@@ -80,7 +123,7 @@ def dumped_line(row: dict[str, Any]) -> bytes:
     return _dumped(row, _LINE)
 
 
-def _dumped(row: dict[str, Any], options: int = 0) -> bytes:
+def _dumped(row: dict[str, Any] | str, options: int = 0) -> bytes:
     try:
         return orjson.dumps(row, str, options)
     except TypeError:  # lone surrogates, integers beyond 64 bits: escape them

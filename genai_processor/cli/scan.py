@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genai_processor.cli.report import Row, call_row, duplicate_row, late_row, unobserved_row, usage_rows
 from genai_processor.cli.traces import BOUNDS, Bounds, OpenTrace, whole_traces
@@ -16,6 +16,9 @@ from genai_processor.retry.trace import Trace
 from genai_processor.spans.otlp import ReadError, read_batches
 from genai_processor.spans.read import is_marked
 from genai_processor.spans.records import Span
+
+if TYPE_CHECKING:
+    from genai_processor.cli.decisions import Decisions
 
 MAX_ERRORS = 100
 """How many errors of one file are rows; what comes after them is counted."""
@@ -32,6 +35,7 @@ def scan_rows(
     length_limit: int | None = None,
     bounds: Bounds = BOUNDS,
     read: Read = read_batches,
+    replay: bool = False,
     **options: Any,
 ) -> Kinds:
     """Scan files.
@@ -43,21 +47,22 @@ def scan_rows(
         length_limit: The SDK's attribute value length limit, 0 if it had none, None if that is not known.
         bounds: How much of the input is held at once.
         read: Reads one file, as `read_batches` does.
+        replay: Also say what a replay would do with every span.
         **options: Passed to `read`.
 
     Yields:
-        `(kind, row)` with kind `call`, `duplicate`, `unobserved_call`, `rebilled`, `usage` or `error`, as soon as it is
-        known.
+        `(kind, row)` with kind `call`, `duplicate`, `unobserved_call`, `rebilled`, `usage`, `error` or `replay`, as soon as
+        it is known.
     """
     groups = [[file] for file in files] if separate else [list(files)]
     for group in groups:
-        yield from _Run(group, policy, length_limit, bounds).rows(read, options)
+        yield from _Run(group, policy, length_limit, bounds, replay).rows(read, options)
 
 
 class _Run:
     """One run: the files that are read together."""
 
-    def __init__(self, files: list[str], policy: Policy, length_limit: int | None, bounds: Bounds) -> None:
+    def __init__(self, files: list[str], policy: Policy, length_limit: int | None, bounds: Bounds, replay: bool) -> None:
         self._files = files
         self._survey = Survey(policy)
         self._length_limit = length_limit
@@ -65,6 +70,11 @@ class _Run:
         self._errors: list[ReadError] = []
         self._damaged = False
         self._read_bytes = 0
+        self._decisions: Decisions | None = None
+        if replay:
+            from genai_processor.cli.decisions import Decisions
+
+            self._decisions = Decisions(length_limit)
 
     def rows(self, read: Read, options: dict[str, Any]) -> Kinds:
         for held in whole_traces(self._batches(read, options), bounds=self._bounds, read_bytes=lambda: self._read_bytes):
@@ -76,6 +86,8 @@ class _Run:
         yield from self._error_rows()
         for finding in self._survey.rest():
             yield self._finding_row(finding)
+        if self._decisions is not None:
+            yield from self._decisions.rows()
 
     def _batches(self, read: Read, options: dict[str, Any]) -> Iterator[tuple[str, Sequence[Span]]]:
         for file in self._files:
@@ -111,6 +123,8 @@ class _Run:
             yield "error", late_row(file_of(late.span_id), late)
         yield from usage_rows(file_of(""), usage)
         trace.release()
+        if self._decisions is not None:
+            yield from self._decisions.add(held.spans, file_of)
 
     def _finding_row(self, finding: Finding) -> tuple[str, Row]:
         file = finding.origin or (self._files[0] if self._files else "")

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from opentelemetry import trace
 
-from genai_processor.errors import LedgerError, LedgerUnavailableError, UnknownEntryError
+from genai_processor.errors import LedgerError, LedgerUnavailableError, ReplayRefusedError, UnknownEntryError
 from genai_processor.guard import bindings, runs
 from genai_processor.guard.attempt import NOT_KEPT, Attempt
 from genai_processor.guard.bindings import Bound, GuardOutcome
@@ -28,6 +28,7 @@ from genai_processor.ledger.keys import idempotency_key_of
 from genai_processor.ledger.memory import MemoryLedger
 from genai_processor.ledger.protocol import Ledger
 from genai_processor.ledger.requests import Claim, Granted, Outcome, Refusal, RefusalReason
+from genai_processor.replays import REPLAYS
 from genai_processor.retry.policy import Policy
 from genai_processor.retry.verdict import Effect
 
@@ -83,6 +84,11 @@ class Desk:
             parent.outside = True
         if effect is Effect.READ_ONLY or self._mode is GuardMode.OFF:
             return self._unclaimed(call, parent, run, GuardOutcome.GRANTED, not_started_on)
+        if REPLAYS.running and REPLAYS.here():
+            raise ReplayRefusedError(
+                f"{call.tool} is called in a replay, may have an effect, and is not answered from the record; "
+                "it is not run. Declare it read-only if it is"
+            )
         claim = claim_of(
             call,
             effect=effect,

@@ -147,7 +147,9 @@ class Bookkeeper(Changes):
     def renew(self, held: Entry, lease_ns: int) -> Entry:
         """Put off the end of a lease."""
         entry = self.must(held.entry_id)
-        if entry.state is not State.CLAIMED or entry.attempt != held.attempt:
+        # A further attempt of an idempotent tool holds its lease in whatever state the one before has left the entry.
+        is_held = entry.state is State.CLAIMED or entry.lease_expires_ns is not None
+        if not is_held or entry.attempt != held.attempt:
             raise InvalidTransitionError(
                 f"entry {entry.entry_id} is {entry.state} at attempt {entry.attempt}; attempt {held.attempt} does not "
                 "hold it any more; its effect may have committed, so let it end and do not start another"

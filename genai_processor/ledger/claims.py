@@ -2,7 +2,8 @@
 """When a claim is refused: pure functions over the entries that bear on it.
 
 A store finds those entries, asks `decide`, and writes what it says, all in one atomic operation. Which entries bear on
-a claim: of its scope, all with its call id; all with its tool and digest; of its tool those that are open
+a claim: of its scope, all with its call id; with its tool and digest, those of its turn, and of any turn all but those that
+are `completed` or `not_started`, which may be very many; of its tool those that are open
 (`genai_processor.ledger.entries.OPEN`) and whose digest is not known, or all that are open if the claim's is not, for
 what they did may be this very action; and the claims that enclose it, which are the same call seen from outside and do
 not stand in its way while they run.

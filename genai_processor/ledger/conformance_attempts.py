@@ -176,6 +176,17 @@ def _a_lease_is_renewed_by_who_holds_it(at: Bench) -> None:
         at.ledger.renew(entry, lease_ns=1)
 
 
+def _a_further_attempt_of_an_idempotent_tool_holds_its_lease(at: Bench) -> None:
+    """Else nobody could tell that it still runs, and a reconciler would release one more."""
+    at.failed(effect="idempotent")
+    again = at.granted(effect="idempotent", lease_ns=_HOUR_NS)
+    renewed = at.ledger.renew(again, lease_ns=2 * _HOUR_NS)
+    expect(renewed.state is State.QUARANTINED, f"the doubt about the first attempt is gone: {renewed}")
+    expect(renewed.lease_expires_ns == renewed.updated_ns + 2 * _HOUR_NS, "the lease does not end that long from now")
+    at.seen(State.QUARANTINED)
+    expect(at.now(again).lease_expires_ns == renewed.lease_expires_ns, "a witness ended the lease")
+
+
 def _in_time(is_so: Callable[[], bool]) -> bool:
     """Whether something comes to be so; the ledger's clock may be a coarse one."""
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -201,4 +212,5 @@ CHECKS: Final = (
     _a_claim_finds_a_lease_that_ran_out_by_itself,
     _calls_in_a_call_are_lost_each_for_itself,
     _a_lease_is_renewed_by_who_holds_it,
+    _a_further_attempt_of_an_idempotent_tool_holds_its_lease,
 )

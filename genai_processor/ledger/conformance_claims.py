@@ -49,6 +49,9 @@ def _a_result_is_handed_back_within_its_turn_only(at: Bench) -> None:
 def _an_id_that_counts_calls_is_one_within_its_turn(at: Bench) -> None:
     at.ledger.finish(at.granted("call_0"), Outcome.RETURNED)
     at.refused(RefusalReason.CALL_REPEATED, "call_0")
+    at.refused(RefusalReason.CALL_REPEATED, "call_0", digest=None)
+    at.ledger.finish(at.granted("call_1", digest=None), Outcome.RETURNED)
+    at.refused(RefusalReason.CALL_REPEATED, "call_1")
     at.granted("call_0", turn="t2", digest="d2")
     at.granted("call_0", turn=None, digest="d3")
     at.granted("call_0", turn=None, digest="d4")

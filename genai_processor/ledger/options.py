@@ -39,6 +39,22 @@ def word(text: str) -> str:
     return text
 
 
+def place_of_server(url: str) -> str:
+    """Return a URL without name, password and options: what messages call a server.
+
+    Raises:
+        LedgerURLError: It cannot be told where the password ends, so that some of it might be shown, or taken for the host.
+    """
+    parts = urlsplit(url)
+    first_option = parts.query.partition("&")[0].partition("=")[0]
+    if parts.fragment or "@" in parts.path + first_option:
+        raise LedgerURLError(
+            f"ledger URL {parts.scheme}:… has a '/', '?' or '#' where its name and password are, or a '#' somewhere else; "
+            "write %2F, %3F or %23 for it"
+        )
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
 def split_options(url: str, options: Options) -> tuple[str, dict[str, Any]]:
     """Take some options out of a URL, whose others are a driver's.
 

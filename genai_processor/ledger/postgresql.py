@@ -14,7 +14,7 @@ import orjson
 from genai_processor.errors import LedgerUnavailableError, LedgerURLError
 from genai_processor.ledger.entries import Entry, State
 from genai_processor.ledger.ids import random_id
-from genai_processor.ledger.options import Options, positive, split_options, word, yes_or_no
+from genai_processor.ledger.options import Options, place_of_server, positive, split_options, word, yes_or_no
 from genai_processor.ledger.pool import Pool
 from genai_processor.ledger.protocol import Query
 from genai_processor.ledger.rows import entry_of_document
@@ -102,8 +102,7 @@ class _PostgreSQLStore:
     """See `genai_processor.ledger.shared_store.SharedStore`."""
 
     def __init__(self, url: str, timeout_seconds: float, schema: str | None, *, create: bool) -> None:
-        parts = urlsplit(url)
-        self.name = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        self.name = place_of_server(url)
         self.timeout_seconds = timeout_seconds
         self.clock = ServerClock()
         self._schema = schema
@@ -113,7 +112,7 @@ class _PostgreSQLStore:
         try:
             self._conninfo = make_conninfo(url, client_encoding="UTF8")
         except Error:  # whose text may repeat a password
-            raise LedgerURLError(f"ledger URL {parts.scheme}:… is not one that libpq understands") from None
+            raise LedgerURLError(f"ledger URL {urlsplit(url).scheme}:… is not one that libpq understands") from None
         self._pool: Pool[Wire] = Pool(self._connect)
 
     # -- connections -------------------------------------------------------------------------------------------------

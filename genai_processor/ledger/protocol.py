@@ -134,7 +134,8 @@ class Ledger(Protocol):
 
         Raises:
             UnknownEntryError: It was evicted.
-            InvalidTransitionError: It is not claimed any more, or by a later attempt.
+            InvalidTransitionError: It is not claimed any more, or by a later attempt. (A further attempt of an idempotent
+                tool can be renewed in whatever state the one before has left the entry.)
         """
         ...
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from genai_processor.ledger.entries import OPEN, Entry
+from genai_processor.ledger.entries import OPEN, Entry, State
 from genai_processor.spans.values import index_like
 
 
@@ -27,6 +27,10 @@ class Kind(StrEnum):
     """Scope, call id, turn and tool, of an id that counts calls, such as ``call_0``."""
     ACTION = "action"
     """Scope, tool and digest, which is "" where it is not known."""
+    TWIN = "twin"
+    """Scope, tool, digest and turn."""
+    LIVE = "live"
+    """Scope, tool and digest of what bears on a claim of any turn: not known to be over, to be resumed, or released."""
     OPEN = "open"
     """Scope and tool of what is open, apart for those with and without a digest."""
     LEASED = "leased"
@@ -107,6 +111,16 @@ def by_action(scope: str, tool: str, digest: str | None, newest: int = 0) -> Que
     return Question(place=Place(Kind.ACTION, (scope, tool, digest or "")), newest=newest)
 
 
+def by_twin(scope: str, tool: str, digest: str, turn: str) -> Question:
+    """Ask for the entries of an action within a turn."""
+    return Question(place=Place(Kind.TWIN, (scope, tool, digest, turn)))
+
+
+def live_of(scope: str, tool: str, digest: str) -> Question:
+    """Ask for the entries of an action that bear on a claim of any turn."""
+    return Question(place=Place(Kind.LIVE, (scope, tool, digest)))
+
+
 def open_of(scope: str, tool: str, *, digest_known: bool) -> Question:
     """Ask for what is open of a tool."""
     return Question(place=Place(Kind.OPEN, (scope, tool, _KNOWN if digest_known else _UNKNOWN)))
@@ -125,6 +139,10 @@ def places_of(entry: Entry) -> list[Place]:
         places.append(Place(Kind.CALL, (scope, entry.call_id)))
         if entry.turn and index_like(entry.call_id, tool):
             places.append(Place(Kind.TURN, (scope, entry.call_id, entry.turn, tool)))
+    if entry.digest and entry.turn:
+        places.append(Place(Kind.TWIN, (scope, tool, entry.digest, entry.turn)))
+    if entry.digest and (entry.state in OPEN or entry.state is State.PAUSED or entry.releases):
+        places.append(Place(Kind.LIVE, (scope, tool, entry.digest)))
     if entry.state in OPEN:
         places.append(Place(Kind.OPEN, (scope, tool, _KNOWN if entry.digest else _UNKNOWN)))
     if entry.lease_expires_ns is not None:

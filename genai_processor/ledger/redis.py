@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from genai_processor.errors import LedgerUnavailableError, LedgerURLError
 from genai_processor.ledger.entries import Entry, State
 from genai_processor.ledger.ids import random_id
-from genai_processor.ledger.options import Options, positive, split_options, word, yes_or_no
+from genai_processor.ledger.options import Options, place_of_server, positive, split_options, word, yes_or_no
 from genai_processor.ledger.paging import matches
 from genai_processor.ledger.pool import Pool
 from genai_processor.ledger.protocol import Query
@@ -94,9 +94,7 @@ class _RedisStore:
     """See `genai_processor.ledger.shared_store.SharedStore`."""
 
     def __init__(self, url: str, timeout_seconds: float, prefix: str, *, create: bool) -> None:
-        parts = urlsplit(url)
-        host = (parts.hostname or "") + (f":{parts.port}" if parts.port else "")
-        self.name = f"{parts.scheme}://{host}{parts.path}"
+        self.name = place_of_server(url)
         self.timeout_seconds = timeout_seconds
         self.clock = ServerClock()
         self._prefix = f"{{{prefix}}}:"
@@ -106,7 +104,9 @@ class _RedisStore:
             made.connection_kwargs.update(protocol=2, decode_responses=False)
             made.connection_class(**made.connection_kwargs)  # which connects later, and knows its options now
         except (ValueError, TypeError):
-            raise LedgerURLError(f"ledger URL {parts.scheme}:… is not one that the client for Redis understands") from None
+            raise LedgerURLError(
+                f"ledger URL {urlsplit(url).scheme}:… is not one that the client for Redis understands"
+            ) from None
         self._server = RedisServer(made, self.name, self._prefix, create=create, clock=self.clock)
         self._changes = 0  # how often the ledger was changed, as far as is known here
         self._pool: Pool[RedisConnection] = Pool(self._server.connect)

@@ -93,7 +93,7 @@ class RedisServer:
         Raises:
             LostConnectionError: There is no connection in time.
             LedgerUnavailableError: The server lets nobody in, or has a ledger of a later version, or none, or not the one
-                that it had before.
+                that it had before, or forgets when it is full.
         """
         left = deadline - time.monotonic()
         if left <= 0:
@@ -131,8 +131,9 @@ class RedisServer:
         seconds, micros = connection.ask(["TIME"], deadline)
         self._clock.sample(int(seconds) * 10**9 + int(micros) * 1_000, sent, passed_ns())
         if not self._checked:
+            doubts = self._doubts(connection, deadline)
             self._checked = True
-            for warning in self._doubts(connection, deadline):
+            for warning in doubts:
                 _log.warning("The ledger %s may lose what it is told: %s", self._name, warning)
         version, ledger = connection.ask(["HMGET", meta, "layout", "ledger"], deadline)
         if version is None and self.ledger:
@@ -162,7 +163,7 @@ class RedisServer:
         try:
             found = [
                 connection.ask(["CONFIG", "GET", name], deadline)
-                for name in ("appendonly", "appendfsync", "maxmemory-policy")
+                for name in ("appendonly", "appendfsync", "maxmemory-policy", "maxmemory")
             ]
         except exceptions.ResponseError:
             doubts.append(
@@ -170,7 +171,7 @@ class RedisServer:
                 "appendfsync always and maxmemory-policy noeviction"
             )
             return doubts
-        append_only, fsync, policy = (answer[1].decode() if len(answer) > 1 else "" for answer in found)
+        append_only, fsync, policy, limit = (answer[1].decode() if len(answer) > 1 else "" for answer in found)
         if append_only != "yes":
             doubts.append(
                 f"appendonly is {append_only!r}, so a restart loses all since the last snapshot, and a call may run twice; "
@@ -180,6 +181,11 @@ class RedisServer:
             doubts.append(
                 f"appendfsync is {fsync!r}, so a crash of the machine loses the last moments (a second, if it is "
                 "'everysec'), and a call that ran in them may run twice; set appendfsync always"
+            )
+        if policy.startswith("allkeys") and limit not in ("", "0"):
+            raise LedgerUnavailableError(
+                f"the ledger {self._name} is on a server with maxmemory-policy {policy!r} and maxmemory {limit}: when "
+                "that is full, it forgets calls without a word, and they run again; set maxmemory-policy noeviction"
             )
         if policy.startswith("allkeys"):
             doubts.append(

@@ -18,6 +18,7 @@ _DAY_NS: Final = 24 * 3600 * 10**9
 _ENTRY_BYTES: Final = 1100  # an `Entry` without its strings, with its share of the indexes: measured, CPython 3.11
 _CHANGE_BYTES: Final = 120
 _COMPLETED: Final = State.COMPLETED
+_OVER: Final = frozenset({State.COMPLETED, State.NOT_STARTED})
 _SPARE: Final = 2048
 """One in so many entries is evicted on top of what must be: of 20,000, ten go at every tenth call."""
 
@@ -123,7 +124,10 @@ class Shelf:
         if claim.call_id is not None:
             yield from self.by_call(claim.scope, claim.call_id)
         if claim.digest is not None:
-            yield from self.by_action(claim.scope, claim.tool, claim.digest)
+            for held in self.held_by_action(claim.scope, claim.tool, claim.digest):
+                _, _, state, _, _, turn = keys_of(held)
+                if state not in _OVER or (turn and turn == claim.turn):
+                    yield entry_of(held)
         yield from map(entry_of, self._all(self._open_by_tool.ids((claim.scope, claim.tool, False))))
         if claim.digest is None:
             yield from map(entry_of, self._all(self._open_by_tool.ids((claim.scope, claim.tool, True))))

@@ -21,7 +21,9 @@ from genai_processor.ledger.questions import (
     by_call,
     by_id,
     by_turn,
+    by_twin,
     in_order,
+    live_of,
     open_of,
     overdue_in,
 )
@@ -178,7 +180,9 @@ class Snapshot:
         if digest is None:
             questions.append(open_of(scope, tool, digest_known=True))
         elif digest:
-            questions.append(by_action(scope, tool, digest))
+            questions.append(live_of(scope, tool, digest))
+            if claim.turn:
+                questions.append(by_twin(scope, tool, digest, claim.turn))
         if call_id and not index_like(call_id, tool):
             questions.append(by_call(scope, call_id))
         elif call_id and claim.turn:

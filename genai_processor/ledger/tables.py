@@ -25,6 +25,7 @@ def _listed(states: Iterable[State]) -> str:
 
 
 _IS_OPEN: Final = f"state IN ({_listed(OPEN)})"
+_BEARS: Final = f"state NOT IN ({_listed({State.COMPLETED, State.NOT_STARTED})})"
 IS_PENDING: Final = f"state IN ({_listed(PENDING)})"
 MAY_EXPIRE: Final = f"state IN ({_listed(EXPIRING)})"
 """Conditions in SQL: what waits for a person, and what expires once it is old enough."""
@@ -33,6 +34,8 @@ SCHEMA: Final = (
     f"CREATE TABLE {_ENTRIES} ({', '.join(map(column, COLUMNS))})",
     f"CREATE INDEX {_ENTRIES}_call ON {_ENTRIES} (scope, call_id, created_ns, entry_id) WHERE call_id IS NOT NULL",
     f"CREATE INDEX {_ENTRIES}_action ON {_ENTRIES} (scope, tool, digest, created_ns, entry_id) WHERE digest IS NOT NULL",
+    f"CREATE INDEX {_ENTRIES}_bears ON {_ENTRIES} (scope, tool, digest) WHERE {_BEARS}",
+    f"CREATE INDEX {_ENTRIES}_twin ON {_ENTRIES} (scope, tool, digest, turn) WHERE turn IS NOT NULL",
     f"CREATE INDEX {_ENTRIES}_any ON {_ENTRIES} (scope, tool, created_ns, entry_id) WHERE digest IS NULL",
     f"CREATE INDEX {_ENTRIES}_open ON {_ENTRIES} (scope, tool, digest) WHERE {_IS_OPEN}",
     f"CREATE INDEX {_ENTRIES}_pending ON {_ENTRIES} (created_ns, entry_id) WHERE {IS_PENDING}",
@@ -92,7 +95,10 @@ class Tables:
         if claim.call_id is not None:
             ways.append(("scope = ? AND call_id = ?", [claim.scope, claim.call_id]))
         if claim.digest is not None:
-            ways.append(("scope = ? AND tool = ? AND digest = ?", [claim.scope, claim.tool, claim.digest]))
+            action = [claim.scope, claim.tool, claim.digest]
+            ways.append((f"scope = ? AND tool = ? AND digest = ? AND {_BEARS}", action))
+            if claim.turn is not None:
+                ways.append(("scope = ? AND tool = ? AND digest = ? AND turn = ?", [*action, claim.turn]))
         statement = " UNION ".join(f"{_SELECT} WHERE {condition}" for condition, _ in ways)
         yield from map(entry_from, self._execute(statement, [value for _, values in ways for value in values]))
         outer, seen = self.get(claim.parent), set[str]()

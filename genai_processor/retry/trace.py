@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+from genai_processor.attributes import GENAI_REPLAY_RUN_ID
 from genai_processor.retry.nodes import Node, gather, may_name_conversation
 from genai_processor.retry.views import adopt, merge_views, serves
 from genai_processor.spans.read import conversation_of, tools_on_offer
@@ -34,7 +35,7 @@ class Trace:
         by_id = self.by_id
         for span in spans:
             span_id = span.span_id
-            if span_id and span_id in by_id:
+            if (span_id and span_id in by_id) or GENAI_REPLAY_RUN_ID in span.attributes:
                 continue
             node = Node(span, len(nodes))
             nodes.append(node)

@@ -14,7 +14,7 @@ from genai_processor.spans.message_glance import Glance, glance_at
 from genai_processor.spans.records import Event, Proposal, Result
 from genai_processor.spans.values import SCALARS, is_mapping, quick_loads, says_failed, text
 
-__all__ = ["Glance", "from_attributes", "from_events", "glance_at", "nested", "walk"]
+__all__ = ["Glance", "from_attributes", "from_events", "glance_at", "item_of", "nested", "walk"]
 
 _Node = Mapping[str, Any]
 _MAX_NODES = 200_000
@@ -93,21 +93,23 @@ def _vercel_result(node: _Node) -> Result | None:
         failed = node.get("isError") is True or (
             isinstance(output, Mapping) and str(output.get("type", "")).startswith("error")
         )
-        return Result(text(node["toolCallId"]), failed or node.get("type") == "tool-error")
+        failed = failed or node.get("type") == "tool-error"
+        return Result(text(node["toolCallId"]), failed, node.get("result", output), text(node.get("toolName")))
     return None
 
 
 def _bedrock_result(node: _Node) -> Result | None:
     result = node.get("toolResult")
     if isinstance(result, Mapping):
-        return Result(text(result.get("toolUseId")), result.get("status") == "error")
+        return Result(text(result.get("toolUseId")), result.get("status") == "error", result.get("content"))
     return None
 
 
 def _gemini_result(node: _Node) -> Result | None:
     response = node.get("function_response") or node.get("functionResponse")
     if isinstance(response, Mapping):
-        return Result(text(response.get("id")), _failed(response.get("response")))
+        body = response.get("response")
+        return Result(text(response.get("id")), _failed(body), body, text(response.get("name")))
     return None
 
 
@@ -115,26 +117,27 @@ def _typed_result(node: _Node) -> Result | None:
     if node.get("type") in ("tool_call_response", "tool_result", "function_call_output"):
         call_id = node.get("tool_use_id") or node.get("call_id") or node.get("id")
         body = _arguments(node, "response", "result", "output", "content")
-        return Result(text(call_id), _failed(node, body))
+        return Result(text(call_id), _failed(node, body), body, text(node.get("name")))
     return None
 
 
 def _tool_message(node: _Node) -> Result | None:
     call_id = node.get("tool_call_id")
     if isinstance(call_id, str) and (node.get("role") == "tool" or node.get("type") == "tool" or "status" in node):
-        return Result(text(call_id), _failed(node, node.get("content")))
+        body = node.get("content")
+        return Result(text(call_id), _failed(node, body), body, text(node.get("name")))
     return None
 
 
 def _called_back(node: _Node) -> Result | None:
     if isinstance(node.get("call_id"), str) and "is_error" in node:
-        return Result(text(node["call_id"]), _failed(node))
+        return Result(text(node["call_id"]), _failed(node), node.get("content"), text(node.get("name")))
     return None
 
 
 def _tool_event(node: _Node) -> Result | None:
     if node.get("event.name") == "gen_ai.tool.message" and isinstance(node.get("id"), str):
-        return Result(node["id"], _failed(node, node.get("content")))
+        return Result(node["id"], _failed(node, node.get("content")), node.get("content"), text(node.get("name")))
     return None
 
 
@@ -168,17 +171,20 @@ def walk(node: Any) -> list[Proposal | Result]:
             break
         node = stack.pop()
         if is_mapping(node):
-            item = None if _SHAPE_KEYS.isdisjoint(node) else _read_shape(node)
+            item = item_of(node)
             if item is not None:
                 found.append(item)
             else:
-                stack.extend([item for item in reversed(node.values()) if type(item) not in SCALARS])
+                stack.extend([item for item in reversed(node.values()) if type(item) not in SCALARS])  # type: ignore[call-overload]
         elif isinstance(node, (list, tuple)):
             stack.extend(reversed(node))
     return found
 
 
-def _read_shape(node: _Node) -> Proposal | Result | None:
+def item_of(node: _Node) -> Proposal | Result | None:
+    """The proposal or the result that one mapping is by itself, or None."""
+    if _SHAPE_KEYS.isdisjoint(node):
+        return None
     for key, shape in _SHAPES:
         if key in node and (found := shape(node)) is not None:
             return found

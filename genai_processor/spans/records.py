@@ -184,10 +184,14 @@ class Result(NamedTuple):
     Attributes:
         call_id: The id of the call that it answers, or None.
         failed: The message itself says that the call failed.
+        value: The result as recorded, wrapped or not; None where it is withheld.
+        tool: The tool's name, where the message has it.
     """
 
     call_id: str | None
     failed: bool
+    value: Any = None
+    tool: str | None = None
 
 
 class Inference(NamedTuple):

@@ -7,7 +7,7 @@ import ast
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import orjson
 
@@ -25,7 +25,7 @@ _MARKER = re.compile(
 )
 
 
-def is_mapping(value: Any) -> bool:
+def is_mapping(value: Any) -> TypeGuard[Mapping[str, Any]]:
     """Whether a value is a mapping. Nearly all are dictionaries, and asking the abstract class is slower."""
     return type(value) is dict or (type(value) not in _PLAIN and isinstance(value, Mapping))
 

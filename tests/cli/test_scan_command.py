@@ -44,7 +44,7 @@ def test_json_is_one_object_with_every_section() -> None:
     done = run("scan", "--format", "json", REFUND_TWICE)
     report = done.json()
     assert done.code == 0
-    assert list(report) == ["calls", "duplicates", "unobserved_calls", "rebilled_tokens", "usage", "errors"]
+    assert list(report) == ["calls", "duplicates", "unobserved_calls", "rebilled_tokens", "usage", "errors", "replay"]
     first, second = report["calls"]
     assert list(first) == CALL_FIELDS
     assert first["verdict"] == "quarantined"

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from support.traps import trap
 
 from genai_processor.guard import hooks
 from genai_processor.guard.guard import Guard
 
 pytest.register_assert_rewrite("support.hooked", "support.incidents")
+__all__ = ["trap"]
 
 NEEDS = {
     "agent_framework": "agent_framework",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 import uuid
 from collections.abc import Iterator
@@ -12,7 +13,17 @@ import pytest
 from support.servers import PASSWORD, PostgreSQLServer
 
 from genai_processor.errors import LedgerUnavailableError
-from genai_processor.ledger import Claim, Granted, Outcome, Sighting, State, open_ledger, postgresql
+from genai_processor.ledger import (
+    Claim,
+    Granted,
+    Outcome,
+    Refusal,
+    RefusalReason,
+    Sighting,
+    State,
+    open_ledger,
+    postgresql,
+)
 from genai_processor.ledger.postgresql import PostgreSQLLedger
 from genai_processor.ledger.postgresql_schema import MIGRATIONS, SCHEMA_VERSION
 
@@ -122,6 +133,30 @@ def test_who_holds_what_is_asked_for_too_long_is_not_waited_for(
         with pytest.raises(LedgerUnavailableError):
             ledger.finish(answer.entry, Outcome.RETURNED)
     assert ledger.finish(answer.entry, Outcome.RETURNED).state is State.COMPLETED
+
+
+def test_a_server_that_was_restored_from_a_backup_is_told_from_one_that_was_started_again() -> None:
+    server = PostgreSQLServer()
+    try:
+        server.start()
+        ledger = PostgreSQLLedger(server.url())
+        ledger.record(Sighting("s", "pay", State.QUARANTINED, "toolu_1x", "d1"))
+        server.stop()
+        subprocess.run(["cp", "-a", f"{server.folder}/data", f"{server.folder}/backup"], check=True)
+        server.start()
+        again = ledger.claim(Claim("s", "pay", "toolu_new1", "d1", "t2"))
+        assert isinstance(again, Refusal)
+        assert again.reason is RefusalReason.ACTION_QUARANTINED
+        ledger.record(Sighting("s", "pay", State.QUARANTINED, "toolu_2x", "d2"))
+        server.stop()
+        subprocess.run(["rm", "-r", f"{server.folder}/data"], check=True)
+        subprocess.run(["mv", f"{server.folder}/backup", f"{server.folder}/data"], check=True)
+        server.start()
+        for _ in range(2):
+            with pytest.raises(LedgerUnavailableError, match="has lost what"):
+                ledger.claim(Claim("s", "pay", "toolu_new2", "d2", "t2"))
+    finally:
+        server.remove()
 
 
 def test_each_look_for_entries_has_an_index(postgresql_server: PostgreSQLServer, client: Connection, schema: str) -> None:

@@ -85,6 +85,16 @@ def test_only_keys_that_may_vanish_vanish(
     assert warnings(caplog) == []
 
 
+def test_a_server_that_forgets_when_it_is_full_is_not_used(other_server: Callable[..., RedisServer]) -> None:
+    server = other_server(maxmemory="4mb", **{"maxmemory-policy": "allkeys-lru"})
+    ledger = RedisLedger(server.url())
+    for _ in range(2):
+        with pytest.raises(LedgerUnavailableError, match="set maxmemory-policy noeviction"):
+            ledger.claim(Claim("s", "pay"))
+    redis.Redis.from_url(server.url()).config_set("maxmemory-policy", "noeviction")
+    assert isinstance(ledger.claim(Claim("s", "pay")), Granted)
+
+
 def test_a_replica_is_named(
     other_server: Callable[..., RedisServer], redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:

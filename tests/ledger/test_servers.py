@@ -109,6 +109,18 @@ def test_each_transition_is_one_round_trip(shared: Shared) -> None:
         assert [one, two, three, four, five, six, seven, eight] == [1] * 8
 
 
+def test_what_ended_well_in_other_turns_is_not_looked_at(shared: Shared) -> None:
+    other = shared.open()
+    for number in range(3):
+        other.finish(granted(other, number, digest="d", turn=f"t{number}").entry, Outcome.RETURNED)
+    with Wire(shared.server.port) as wire:
+        ledger = shared.open(wire.port)
+        granted(ledger, 8)
+        before = wire.requests
+        granted(ledger, 9, digest="d", turn="t9")
+        assert wire.requests - before == 1
+
+
 def test_what_another_client_did_costs_one_more(shared: Shared) -> None:
     with Wire(shared.server.port) as wire:
         ledger, other = shared.open(wire.port), shared.open()
@@ -383,6 +395,18 @@ def test_an_expired_call_is_unknown_not_new_and_what_is_open_or_settled_stays(sh
     assert (counts[State.COMPLETED], counts[State.SETTLED], counts[State.CLAIMED]) == (0, 1, 2)
 
 
+def test_an_expired_call_whose_arguments_were_never_known_may_be_any_of_its_turn(shared: Shared) -> None:
+    now = [10**18]
+    ledger = shared.make(max_age_days=7, clock=lambda: now[0])
+    ledger.record(Sighting("s", "pay", State.COMPLETED, turn="t1"))
+    now[0] += 8 * DAY_NS
+    ledger.record(Sighting("s", "mail", State.COMPLETED))
+    again = ledger.claim(wish())
+    assert isinstance(again, Refusal)
+    assert again.reason == "ledger_unknown"
+    granted(ledger, turn="t2")
+
+
 def test_news_of_an_entry_that_expired_makes_its_tool_unknown(shared: Shared) -> None:
     now = [10**18]
     ledger = shared.make(max_age_days=7, clock=lambda: now[0])
@@ -475,7 +499,9 @@ def test_an_option_that_is_not_understood_is_named_and_no_password_is(shared: Sh
 @pytest.mark.parametrize(
     "url",
     ["redis://bob:hunter2@h:port/0", "redis://bob:hunter2@h/0?no_such=1", "postgresql://bob:hunter2@h/x?no_such=1",
-     "postgresql://bob:hunter2%zz@h/x", "redis://bob:hunter2@[h/0"],
+     "postgresql://bob:hunter2%zz@h/x", "redis://bob:hunter2@[h/0",
+     *(f"{scheme}://bob:{password}@127.0.0.1:1/0" for scheme in ("redis", "postgresql")
+       for password in ("hunter2/x", "hunter2#", "hunter2?x", "hunter2#x"))],
 )  # fmt: skip
 def test_a_url_that_is_none_is_refused_without_its_password(url: str) -> None:
     with pytest.raises((LedgerURLError, LedgerUnavailableError)) as caught:

@@ -203,6 +203,18 @@ def test_an_expired_call_is_unknown_not_new(path: str) -> None:
     assert [entry.entry_id for entry in ledger.pending().entries] == [failed.entry.entry_id]
 
 
+def test_an_expired_call_whose_arguments_were_never_known_may_be_any_of_its_turn(path: str) -> None:
+    now = [10**18]
+    ledger = SQLiteLedger(path, max_age_days=7, clock=lambda: now[0])
+    ledger.record(Sighting("s", "pay", State.COMPLETED, turn="t1"))
+    now[0] += 8 * 24 * 3600 * 10**9
+    ledger.record(Sighting("s", "mail", State.COMPLETED))
+    again = ledger.claim(Claim("s", "pay", "toolu_new1", "d1", "t1"))
+    assert isinstance(again, Refusal)
+    assert again.reason == "ledger_unknown"
+    assert isinstance(ledger.claim(Claim("s", "pay", "toolu_new1", "d1", "t2")), Granted)
+
+
 def test_news_of_an_entry_that_expired_makes_its_tool_unknown(path: str) -> None:
     now = [10**18]
     ledger = SQLiteLedger(path, max_age_days=7, clock=lambda: now[0])

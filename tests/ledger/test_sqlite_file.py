@@ -16,6 +16,7 @@ import pytest
 from genai_processor.errors import LedgerUnavailableError
 from genai_processor.ledger import Claim, Granted, Outcome, Refusal, Resolution, Sighting, State, open_ledger
 from genai_processor.ledger.sqlite import SQLiteLedger
+from genai_processor.ledger.tables import Tables
 
 
 @pytest.fixture
@@ -391,6 +392,20 @@ def test_a_file_that_has_lost_what_ran_is_not_taken_for_one_in_which_nothing_ran
     with pytest.raises(LedgerUnavailableError, match="start this process again"):
         ledger.counts()
     assert how == "replaced" or not Path(path).exists() or Path(path).stat().st_size == 0
+
+
+def test_what_ended_well_in_other_turns_is_not_looked_at(path: str) -> None:
+    ledger = SQLiteLedger(path)
+    for number in range(3):
+        claim = Claim("s", "pay", f"toolu_{number}x", "d", f"t{number}")
+        answer = ledger.claim(claim)
+        assert isinstance(answer, Granted)
+        ledger.finish(answer.entry, Outcome.RETURNED)
+    opened = ledger._writing.opened
+    assert opened is not None
+    tables = Tables(opened.execute, 10**18)
+    assert list(tables.bearing_on(Claim("s", "pay", "toolu_9x", "d", "t9"))) == []
+    assert [entry.turn for entry in tables.bearing_on(claim)] == ["t2"]
 
 
 class Text(str):

@@ -337,6 +337,19 @@ def test_a_key_that_says_nothing_is_not_asked_by(world: World, make: Callable[[W
     assert world.entry(entry) == entry
 
 
+def test_a_further_attempt_that_goes_on_is_not_asked_about_however_long_it_takes(world: World) -> None:
+    facts = {"call_id": "toolu_own", "digest": "d", "effect": "idempotent"}
+    world.quarantined(**facts)
+    entry = world.claimed(**facts, lease_ns=2 * int(SETTLE_AFTER) * 10**9)
+    for _ in range(5):
+        world.later(SETTLE_AFTER)
+        entry = world.ledger.renew(entry, lease_ns=2 * int(SETTLE_AFTER) * 10**9)
+    world.later(SETTLE_AFTER)
+    provider = Provider(Answer.NOT_COMMITTED)
+    assert world.run({"refund": provider}).not_asked[NotAsked.RUNNING] == 1
+    assert provider.asked == []
+
+
 def test_a_call_is_asked_about_only_after_the_settling_time(world: World) -> None:
     world.quarantined()
     provider = Provider(Answer.COMMITTED)

@@ -17,6 +17,7 @@ from genai_processor.guard.hooks.base import Hook, Target
 from genai_processor.guard.hooks.imports import is_whole, when_imported
 from genai_processor.guard.hooks.wrapping import Place, UnknownTargetError, Wrapped, find, wrap
 from genai_processor.guard.modes import GuardMode
+from genai_processor.replays import REPLAYS
 
 _log = logging.getLogger(__name__)
 
@@ -171,7 +172,7 @@ class _Installation:
         self, hook: Hook, target: Target, wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         guard = self.guard
-        if guard is None or not self._wants(hook):
+        if guard is None or not self._wants(hook) or (REPLAYS.running and REPLAYS.here()):
             return wrapped(*args, **kwargs)
         return target.wrapper(guard, wrapped, instance, args, kwargs)
 

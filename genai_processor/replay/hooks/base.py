@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a hook of the replay is made of, and what several of them need."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple, NoReturn
+
+from genai_processor.errors import ReplayRefusedError
+from genai_processor.replay.handed_back import Make, exception_of
+from genai_processor.replay.records import Ending, Outcome
+from genai_processor.replay.session import Session
+from genai_processor.replay.stopping import Stop
+from genai_processor.spans.values import quick_loads
+
+Wrapper = Callable[[Session, Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]
+"""Called instead of a target: with the session, the target, what it is bound to (None for a function), and the arguments."""
+
+
+class Target(NamedTuple):
+    """A function or method of a framework that a hook wraps.
+
+    Attributes:
+        module: Its module.
+        name: Its name there.
+        parameters: Parameters that the wrapper relies on.
+        wrapper: Called in its place.
+        optional: Other versions of the framework do without it.
+    """
+
+    module: str
+    name: str
+    parameters: tuple[str, ...]
+    wrapper: Wrapper
+    optional: bool = False
+
+
+class Hook(NamedTuple):
+    """How a replay stands in front of one framework.
+
+    Attributes:
+        framework: What people call it.
+        targets: All that is wrapped.
+    """
+
+    framework: str
+    targets: tuple[Target, ...]
+
+
+async def value_of(
+    session: Session, outcome: Outcome, modules: tuple[str, ...] = (), makers: Mapping[str, Make] | None = None
+) -> Any:
+    """Hand back what a tool came to: return its result, raise its failure, or wait as long as the framework lets it."""
+    if outcome.ending is Ending.WAITS:
+        await _forever(session)
+    return value_now(session, outcome, modules, makers)
+
+
+def value_now(
+    session: Session, outcome: Outcome, modules: tuple[str, ...] = (), makers: Mapping[str, Make] | None = None
+) -> Any:
+    """As `value_of`, in code that cannot be cancelled."""
+    if outcome.ending in (Ending.FAILURE, Ending.PAUSED):
+        raise exception_of(outcome, modules, makers)
+    if outcome.ending is Ending.VALUE:
+        return outcome.parts[0].value if len(outcome.parts) else None
+    what = "was cancelled, which can be replayed in asynchronous code only"
+    session.stop(ReplayRefusedError(f"A call {what if outcome.ending is Ending.WAITS else 'has no recorded outcome'}"))
+
+
+async def _forever(session: Session) -> NoReturn:
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+    session.on_stop(partial(loop.call_soon_threadsafe, stopped.set))
+    await stopped.wait()
+    session.check()
+    raise Stop
+
+
+def bound_to(method: Any, instance: Any) -> Callable[..., Any]:
+    """A bound method of another instance."""
+    bound: Callable[..., Any] = method.__func__.__get__(instance)
+    return bound
+
+
+def arguments_text(value: Any) -> str:
+    """Arguments as JSON text; a text as it is."""
+    return value if isinstance(value, str) else json.dumps({} if value is None else value)
+
+
+def arguments_mapping(value: Any) -> dict[str, Any] | None:
+    """Arguments as a mapping, or None if they are none."""
+    if isinstance(value, str):
+        value = quick_loads(value) if value.strip() else {}
+        if isinstance(value, str):
+            value = quick_loads(value)
+    return dict(value) if isinstance(value, Mapping) else {} if value is None else None

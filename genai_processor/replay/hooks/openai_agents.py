@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The OpenAI Agents SDK: every agent of a run gets a model that answers from the record; function tools are answered.
+
+What a tool raised is raised inside the SDK's own invoker, so that its wording of failures stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from copy import copy
+from functools import partial
+from typing import Any
+
+from genai_processor.errors import ReplayRefusedError
+from genai_processor.replay.handed_back import exception_of
+from genai_processor.replay.hooks.base import Hook, Target, arguments_text, value_of
+from genai_processor.replay.live import Message, Prompt, parts_of
+from genai_processor.replay.records import Ending, Node, Outcome, PartKind
+from genai_processor.replay.session import Session
+
+_MODULES = ("agents.exceptions",)
+
+
+# -- models --------------------------------------------------------------------------------------------------------------
+
+
+def _get_model(
+    session: Session, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    session.check()
+    return _replay_model(session, None if session.models else wrapped(*args, **kwargs))
+
+
+def _replay_model(session: Session, live: Any) -> Any:
+    from agents.models.interface import Model
+
+    class ReplayModel(Model):
+        """Answers from the record."""
+
+        async def get_response(self, system_instructions: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
+            node = session.asked(_prompt(system_instructions, input))
+            if live is None:
+                return _response(session, node)
+            response = await live.get_response(system_instructions, input, *args, **kwargs)
+            session.answered_live(node, parts_of(_messages([item.model_dump() for item in response.output])))
+            return response
+
+        async def stream_response(
+            self,
+            system_instructions: Any,
+            input: Any,
+            *args: Any,
+            **kwargs: Any,
+        ) -> AsyncIterator[Any]:
+            response = await self.get_response(system_instructions, input, *args, **kwargs)
+            yield _completed(response)
+
+    return ReplayModel()
+
+
+def _prompt(system: str | None, given: Any) -> Prompt:
+    messages: list[Message] = [{"role": "user", "parts": [{"type": "text", "content": given}]}]
+    return Prompt(parts_of(messages if isinstance(given, str) else _messages(given)), (system,) if system else ())
+
+
+def _messages(items: list[Any]) -> list[Message]:
+    return [_message(item) for item in items]
+
+
+def _message(item: dict[str, Any]) -> Message:
+    kind = item.get("type")
+    if kind == "function_call":
+        call = {"type": "tool_call", "id": item.get("call_id"), "name": item.get("name"), "arguments": item.get("arguments")}
+        return {"role": "assistant", "parts": [call]}
+    if kind == "function_call_output":
+        return {
+            "role": "tool",
+            "parts": [{"type": "tool_call_response", "id": item.get("call_id"), "result": item.get("output")}],
+        }
+    if kind == "reasoning":
+        return {"role": "assistant", "parts": [{"type": "reasoning", "content": item.get("summary")}]}
+    if "role" in item:
+        content = item.get("content")
+        parts = [{"type": "text", "content": content}] if isinstance(content, str) else list(map(_block, content or ()))
+        return {"role": item["role"], "parts": parts}
+    return {"role": "assistant", "parts": [item]}
+
+
+def _block(block: Any) -> Any:
+    if block.get("type") in ("input_text", "output_text"):
+        return {"type": "text", "content": block.get("text")}
+    return block
+
+
+def _response(session: Session, node: Node) -> Any:
+    from agents.items import ModelResponse
+    from agents.usage import Usage
+    from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+
+    outcome = session.answers(node)
+    if outcome.ending is not Ending.VALUE:
+        raise exception_of(outcome, (*_MODULES, "openai"))
+    items: list[Any] = []
+    for slot, part in enumerate(outcome.parts):
+        if part.kind is PartKind.CALL:
+            items.append(
+                ResponseFunctionToolCall(
+                    arguments=arguments_text(part.value),
+                    call_id=session.call_id(node, slot),
+                    name=part.tool or "",
+                    type="function_call",
+                )
+            )
+        elif part.kind is PartKind.TEXT:
+            text = part.value if isinstance(part.value, str) else arguments_text(part.value)
+            items.append(
+                ResponseOutputMessage(
+                    id=f"msg_{node.span_ids[0]}_{slot}",
+                    content=[ResponseOutputText(annotations=[], text=text, type="output_text")],
+                    role="assistant",
+                    status="completed",
+                    type="message",
+                )
+            )
+    return ModelResponse(output=items, usage=Usage(), response_id=None)
+
+
+def _completed(response: Any) -> Any:
+    from openai.types.responses import Response, ResponseCompletedEvent
+
+    whole = Response(
+        id="resp_replay",
+        created_at=0,
+        model="replay",
+        object="response",
+        output=response.output,
+        parallel_tool_calls=True,
+        tool_choice="auto",
+        tools=[],
+    )
+    return ResponseCompletedEvent(response=whole, sequence_number=0, type="response.completed")
+
+
+# -- tools ---------------------------------------------------------------------------------------------------------------
+
+
+def _invoke(
+    session: Session, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    return _invoked(session, wrapped, kwargs["function_tool"], kwargs["context"], kwargs["arguments"])
+
+
+async def _invoked(session: Session, wrapped: Callable[..., Any], tool: Any, context: Any, arguments: str) -> Any:
+    node, outcome = session.called(context.tool_name, context.tool_call_id, arguments)
+    if node is not None and session.enters(node):
+        with session.frame(node.key):
+            return await wrapped(function_tool=tool, context=context, arguments=arguments)
+    return await wrapped(function_tool=_as_recorded(session, tool, outcome), context=context, arguments=arguments)
+
+
+def _as_recorded(session: Session, tool: Any, outcome: Outcome) -> Any:
+    """A tool that is as the given one in all but its body, which comes to what is recorded."""
+
+    async def invoke(*_: Any, **__: Any) -> Any:
+        return await value_of(session, outcome, _MODULES)
+
+    recorded = copy(tool)
+    invoker = copy(tool.on_invoke_tool)
+    if hasattr(invoker, "_invoke_tool_impl"):  # the SDK's own, which words failures
+        invoker._invoke_tool_impl = invoke
+        recorded.on_invoke_tool = invoker
+    else:
+        recorded.on_invoke_tool = invoke
+    return recorded
+
+
+def _run(session: Session, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return _ran(session, partial(wrapped, *args, **kwargs))
+
+
+async def _ran(session: Session, run: Callable[[], Any]) -> Any:
+    session.check()
+    with session.frame():
+        return await run()
+
+
+def _other_tool(
+    session: Session, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Tools that act by themselves (computer, shell, patches) are recorded by nobody."""
+    session.stop(ReplayRefusedError("A tool other than a function was called, which no replay can answer"))
+
+
+HOOK = Hook(
+    "openai-agents",
+    (
+        Target("agents.tool", "_invoke_function_tool_with_metadata", ("function_tool", "context", "arguments"), _invoke),
+        Target("agents.run_internal.turn_preparation", "get_model", ("agent", "run_config"), _get_model),
+        Target("agents.run", "AgentRunner.run", ("starting_agent", "input"), _run),
+        *(
+            Target("agents.run_internal.tool_actions", f"{name}.execute", (), _other_tool, optional=True)
+            for name in ("ApplyPatchAction", "ComputerAction", "CustomToolAction", "LocalShellAction", "ShellAction")
+        ),
+    ),
+)

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Producers before consumers, circles found, and who is whose ancestor. Without recursion, in time that grows linearly."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from genai_processor.replay.lookup import Op
+from genai_processor.replay.records import EdgeKind
+
+_RETURN = EdgeKind.RETURN
+_SEARCHED = 20_000
+"""How many operations a search for an ancestor visits. Beyond it two producers count as independent, the careful answer."""
+
+
+def producers_of(op: Op) -> list[Op]:
+    """The operations that have to come before one, each perhaps several times."""
+    found = [edge.producer for edge in op.found if edge.kind is not _RETURN]
+    if op.extends is not None:
+        found.append(op.extends)
+    return found
+
+
+def arrange(ops: list[Op]) -> list[Op]:
+    """Put the operations of one world in order, set their `level`, and mark those on a circle.
+
+    Args:
+        ops: The operations, sorted by key.
+
+    Returns:
+        Producers before consumers, by level, then by key; last those on circles and what depends on them, by key.
+    """
+    waiting: dict[int, int] = {}
+    consumers: dict[int, list[Op]] = {}
+    ready: list[Op] = []
+    for op in ops:
+        producers = {id(producer): producer for producer in producers_of(op)}
+        if producers:
+            waiting[id(op)] = len(producers)
+            for producer in producers:
+                consumers.setdefault(producer, []).append(op)
+        else:
+            ready.append(op)
+    order: list[Op] = []
+    level = 0
+    while ready:
+        following: list[Op] = []
+        for op in ready:
+            op.level = level
+            below = consumers.get(id(op))
+            if below is not None:
+                for consumer in below:
+                    waiting[id(consumer)] -= 1
+                    if not waiting[id(consumer)]:
+                        following.append(consumer)
+        order.extend(ready)
+        if len(following) > 1:
+            following.sort(key=lambda op: op.key)
+        ready = following
+        level += 1
+    if len(order) < len(ops):
+        done = set(map(id, order))
+        left = [op for op in ops if id(op) not in done]
+        _mark_circles(left, done)
+        for op in left:
+            op.level = level
+        order.extend(left)
+    return order
+
+
+def _mark_circles(left: list[Op], done: set[int]) -> None:
+    """Mark the operations that are on a circle: strongly connected components (Tarjan), with a stack of its own."""
+    number: dict[int, int] = {}
+    lowest: dict[int, int] = {}
+    path: list[Op] = []
+    on_path: set[int] = set()
+    for root in left:
+        if id(root) in number:
+            continue
+        stack = [(root, iter([op for op in producers_of(root) if id(op) not in done]))]
+        number[id(root)] = lowest[id(root)] = len(number)
+        path.append(root)
+        on_path.add(id(root))
+        while stack:
+            op, following = stack[-1]
+            step = next(following, None)
+            if step is not None:
+                if id(step) not in number:
+                    number[id(step)] = lowest[id(step)] = len(number)
+                    path.append(step)
+                    on_path.add(id(step))
+                    stack.append((step, iter([op for op in producers_of(step) if id(op) not in done])))
+                elif id(step) in on_path:
+                    lowest[id(op)] = min(lowest[id(op)], number[id(step)])
+                continue
+            stack.pop()
+            if stack:
+                above = stack[-1][0]
+                lowest[id(above)] = min(lowest[id(above)], lowest[id(op)])
+            if lowest[id(op)] == number[id(op)]:
+                component = []
+                while True:
+                    member = path.pop()
+                    on_path.discard(id(member))
+                    component.append(member)
+                    if member is op:
+                        break
+                if len(component) > 1 or any(producer is op for producer in producers_of(op)):
+                    for member in component:
+                        member.cycle = True
+
+
+def mark_fan_ins(ops: list[Op]) -> None:
+    """Mark the operations whose new slots two or more independent producers feed.
+
+    Args:
+        ops: Operations whose `level` is set.
+    """
+    for op in ops:
+        producers = {id(edge.producer): edge.producer for edge in op.found if edge.kind is not _RETURN}
+        if op.extends is not None and producers:
+            known = op.extends
+            fresh = {id(edge.producer): edge.producer for edge in op.found if _is_new(edge.kind, edge.slot, op.begins)}
+            producers = {key: producer for key, producer in fresh.items() if producer is not known}
+        independent = op.unobserved
+        if len(producers) + independent < 2:
+            continue
+        if independent or op.cycle or not _is_chain(list(producers.values())):
+            op.fan_in = True
+
+
+def _is_new(kind: EdgeKind, slot: int, begins: int) -> bool:
+    return kind is not _RETURN and (slot < 0 or slot >= begins)
+
+
+def _is_chain(producers: list[Op]) -> bool:
+    """Whether the producers are each other's ancestors."""
+    producers.sort(key=lambda op: (op.level, op.key))
+    if any(one.level == other.level for one, other in pairwise(producers)):
+        return False
+    return all(_is_ancestor(one, other) for one, other in pairwise(producers))
+
+
+def _is_ancestor(ancestor: Op, op: Op) -> bool:
+    stack = [op]
+    seen = {id(op)}
+    while stack:
+        for producer in producers_of(stack.pop()):
+            if producer is ancestor:
+                return True
+            if producer.level > ancestor.level and id(producer) not in seen:
+                if len(seen) > _SEARCHED:
+                    return False
+                seen.add(id(producer))
+                stack.append(producer)
+    return False

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a tool's span says: the arguments that went in and what came out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from genai_processor.replay.digests import EMPTY, output_digest, part_digest, part_list, unwrapped
+from genai_processor.replay.failures import error_of, failed, is_cancelled, message_of
+from genai_processor.replay.lists import ListReader, ReadList
+from genai_processor.replay.records import Ending, OrderEvidence, Outcome, Part, PartKind, PartList, Role, State
+from genai_processor.spans.arguments import ArgumentsState, read_arguments
+from genai_processor.spans.dialects import Dialect
+from genai_processor.spans.records import Span, StatusCode, ToolCall
+from genai_processor.spans.values import has_marker, is_mapping, is_withheld, quick_loads
+
+_TEXT, _CALL, _RESULT = PartKind.TEXT, PartKind.CALL, PartKind.RESULT
+_ERROR = int(StatusCode.ERROR)
+NO_OUTCOME = Outcome(Ending.UNKNOWN, State.NOT_RECORDED, EMPTY)
+"""Nothing tells how it ended."""
+
+
+def arguments_of(lists: ListReader, call: ToolCall, *, keep: bool) -> tuple[ReadList, Any]:
+    """The arguments as a list of one part, and what they say."""
+    raw = call.arguments
+    if call.dialect.empty_is_withheld and raw in ("{}", {}):
+        raw = None
+    found = read_arguments(raw, rendered=call.arguments_rendered, is_cut=lists.is_cut)
+    if found.state is ArgumentsState.COMPLETE or found.state is ArgumentsState.MALFORMED:
+        value = found.value if found.state is ArgumentsState.COMPLETE else raw
+        digest = part_digest(Role.ASSISTANT, _CALL, call.tool, value)
+        part = Part(Role.ASSISTANT, _CALL, call.tool, digest, 0, call.call_id, value if keep else None)
+        return ReadList(State.WHOLE, part_list((part,)), OrderEvidence.NO_LIST), value
+    marked = isinstance(raw, str) and (is_withheld(raw) or has_marker(raw))
+    marked = marked or (raw is not None and not isinstance(raw, str) and found.state is ArgumentsState.CUT)
+    if marked:
+        state = State.REDACTED
+    elif found.state is ArgumentsState.CUT or call.span.dropped_attributes:
+        state = State.CUT
+    else:
+        state = State.NOT_RECORDED if raw is None else State.WITHHELD
+    return ReadList(state, EMPTY, OrderEvidence.NO_LIST), None
+
+
+def outcome_of(lists: ListReader, call: ToolCall, *, keep: bool) -> Outcome:
+    """How the call ended, as its own span says."""
+    span = call.span
+    raw = next((value for key in call.dialect.results if (value := span.attributes.get(key)) is not None), None)
+    if raw is None:
+        raw = _result_event(span)
+    state, parts = _result(lists, keep, raw, call.dialect)
+    error = error_of(span, call.error_types)
+    key = (f"{span.trace_id}:{span.span_id}",)
+    if call.paused is not None:
+        return failed(Ending.PAUSED, parts, call.paused, message_of(span), key)
+    if (error and is_cancelled(error[0])) or any(is_cancelled(name) for name in call.error_types):
+        return failed(Ending.WAITS, parts, error[0] if error else None, None, key)
+    if error is not None:
+        return failed(Ending.FAILURE, parts, error[0], error[1], key)
+    if span.status == _ERROR and state is not State.WHOLE:
+        return NO_OUTCOME  # it failed, and nothing says how
+    if state is State.WHOLE:
+        return Outcome(Ending.VALUE, state, parts, digest=output_digest(parts), witnesses=key)
+    return Outcome(Ending.UNKNOWN, state, EMPTY)
+
+
+def _result(lists: ListReader, keep: bool, raw: Any, dialect: Dialect) -> tuple[State, PartList]:
+    if raw is None or (dialect.empty_is_withheld and raw in ("{}", {})):
+        return State.NOT_RECORDED, EMPTY
+    if isinstance(raw, str):
+        if is_withheld(raw) or has_marker(raw):
+            return State.REDACTED, EMPTY
+        if lists.is_cut(raw) or (raw[:1] in ("[", "{") and _broken(raw)):
+            return State.CUT, EMPTY
+    value = unwrapped(raw)
+    digest = part_digest(Role.TOOL, _RESULT, None, value)
+    return State.WHOLE, part_list((Part(Role.TOOL, _RESULT, None, digest, 0, None, value if keep else None),))
+
+
+def delegated_by(value: Any) -> tuple[bytes, ...]:
+    """The digests of a user's part that says a tool's arguments: as a whole, or their only text."""
+    if is_mapping(value) and len(value) == 1:
+        sole = next(iter(value.values()))
+        if isinstance(sole, str):
+            return (part_digest(Role.USER, _TEXT, None, sole),)
+    return ()
+
+
+def _result_event(span: Span) -> Any:
+    """Strands' tool spans carry the result in an event."""
+    for event in span.events:
+        if event.name == "gen_ai.choice":
+            return event.attributes.get("message")
+    return None
+
+
+def _broken(value: str) -> bool:
+    """Whether a text that begins like JSON ends as if it had been cut."""
+    return value.rstrip()[-1:] not in ("]", "}") and quick_loads(value) is None

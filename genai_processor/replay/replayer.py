@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replaying a plan: what is recorded is taken from the record, what may be recomputed is, and every node is compared.
+
+result = replay(plan(spans, recompute=("chat",)), {"chat": ask_the_model})
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from collections.abc import Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
+from typing import Any
+from uuid import uuid4
+
+from genai_processor.errors import ReplayRefusedError
+from genai_processor.replay.asked import Arrange, Recompute, ways
+from genai_processor.replay.records import EdgeKind, Mode, Outcome, Plan
+from genai_processor.replay.results import ReplayBoundary, ReplayResult
+from genai_processor.replay.values import failed, outcome_of
+from genai_processor.replay.walk import Job, Walk
+from genai_processor.replays import REPLAYS
+
+
+def replay(
+    plan: Plan,
+    recompute: Mapping[str, Recompute] | Recompute | None = None,
+    *,
+    modes: Mapping[str, Mode | str] | Mode | str | None = None,
+    arrange: Mapping[str, Arrange] | Arrange | None = None,
+    allow_unverified: bool = False,
+    raise_on_divergence: bool = True,
+    workers: int | None = None,
+    run_id: str | None = None,
+) -> ReplayResult:
+    """Replay a recorded run. Independent branches run in parallel; the result does not depend on how.
+
+    Before a node gets its input, that is compared with the recorded one by digest, also where the node is then injected;
+    after a recompute, the output is. Nothing is run but the functions that are given, and nothing is written to a ledger.
+
+    Args:
+        plan: What to do with each node.
+        recompute: The function that runs in place of nodes, or several by name: a node's key, a tool's name, the name of an
+            operation (`chat`), its kind (`inference`), or `*`. It runs nodes that the plan recomputes, on what came from
+            upstream; and those injected nodes whose inputs may be injected, on their recorded input. Without a function a
+            node's recorded outcome is its value.
+        modes: How nodes are to be injected, by the same names, or all: `output` or `inputs`.
+        arrange: How the application puts in order what a node gets from upstream, by the same names; by default as recorded.
+        allow_unverified: Take the recorded outcome of refused nodes, too, though nobody can tell whether it belongs there.
+        raise_on_divergence: Raise the first divergence; else go on beside it and return them all.
+        workers: How many functions run at once; by default what a thread pool takes.
+        run_id: An id of this replay, which the spans that it makes bear; by default a new one.
+
+    Returns:
+        What became of each node.
+
+    Raises:
+        ReplayDivergence: The first, in the plan's order, with the boundary to `resume` from.
+        ReplayRefusedError: What is asked for is not sound; nothing has run.
+        TypeError: A function returns an awaitable; `areplay` takes those.
+    """
+    walk, run_id = _walk(plan, recompute, modes, arrange, allow_unverified, not raise_on_divergence, run_id, None)
+    return _finish(_run(walk, run_id, workers), raise_on_divergence)
+
+
+async def areplay(
+    plan: Plan,
+    recompute: Mapping[str, Recompute] | Recompute | None = None,
+    *,
+    modes: Mapping[str, Mode | str] | Mode | str | None = None,
+    arrange: Mapping[str, Arrange] | Arrange | None = None,
+    allow_unverified: bool = False,
+    raise_on_divergence: bool = True,
+    workers: int | None = None,
+    run_id: str | None = None,
+) -> ReplayResult:
+    """As `replay`, in tasks of the running loop: coroutine functions are awaited there, others run in threads."""
+    walk, run_id = _walk(plan, recompute, modes, arrange, allow_unverified, not raise_on_divergence, run_id, None)
+    return _finish(await _arun(walk, run_id, workers), raise_on_divergence)
+
+
+def resume(
+    boundary: ReplayBoundary,
+    recompute: Mapping[str, Recompute] | Recompute | None = None,
+    *,
+    modes: Mapping[str, Mode | str] | Mode | str | None = None,
+    arrange: Mapping[str, Arrange] | Arrange | None = None,
+    allow_unverified: bool = False,
+    raise_on_divergence: bool = True,
+    workers: int | None = None,
+    run_id: str | None = None,
+) -> ReplayResult:
+    """As `replay`, from a boundary on: what is within keeps its values, the rest runs.
+
+    Args:
+        boundary: `last_valid_boundary` of a divergence, or `boundary` of a result.
+        recompute: See `replay`, also for the others.
+        modes: See there.
+        arrange: See there.
+        allow_unverified: See there.
+        raise_on_divergence: See there.
+        workers: See there.
+        run_id: See there.
+    """
+    collect = not raise_on_divergence
+    walk, run_id = _walk(boundary.plan, recompute, modes, arrange, allow_unverified, collect, run_id, boundary)
+    return _finish(_run(walk, run_id, workers), raise_on_divergence)
+
+
+async def aresume(
+    boundary: ReplayBoundary,
+    recompute: Mapping[str, Recompute] | Recompute | None = None,
+    *,
+    modes: Mapping[str, Mode | str] | Mode | str | None = None,
+    arrange: Mapping[str, Arrange] | Arrange | None = None,
+    allow_unverified: bool = False,
+    raise_on_divergence: bool = True,
+    workers: int | None = None,
+    run_id: str | None = None,
+) -> ReplayResult:
+    """As `resume`, in tasks of the running loop."""
+    collect = not raise_on_divergence
+    walk, run_id = _walk(boundary.plan, recompute, modes, arrange, allow_unverified, collect, run_id, boundary)
+    return _finish(await _arun(walk, run_id, workers), raise_on_divergence)
+
+
+def _walk(
+    plan: Plan,
+    recompute: Mapping[str, Recompute] | Recompute | None,
+    modes: Mapping[str, Mode | str] | Mode | str | None,
+    arrange: Mapping[str, Arrange] | Arrange | None,
+    allow_unverified: bool,
+    collect: bool,
+    run_id: str | None,
+    boundary: ReplayBoundary | None,
+) -> tuple[Walk, str]:
+    run_id = run_id or uuid4().hex
+    functions = recompute if isinstance(recompute, Mapping) else {} if recompute is None else {"*": recompute}
+    given = modes if isinstance(modes, Mapping) else {} if modes is None else {"*": modes}
+    asked = {name: Mode(mode) for name, mode in given.items()}
+    arranged = arrange if isinstance(arrange, Mapping) else {} if arrange is None else {"*": arrange}
+    returned = frozenset(
+        node.key
+        for node in plan.nodes
+        if node.composite and any(edge.kind is EdgeKind.RETURN for edge in plan.decisions[node.key].edges)
+    )
+    how = ways(plan, functions, asked, allow_unverified, returned)
+    return Walk(plan, how, run_id, arrange=arranged, boundary=boundary, collect=collect), run_id
+
+
+def _finish(result: ReplayResult, raise_on_divergence: bool) -> ReplayResult:
+    if result.divergences and raise_on_divergence:
+        raise result.divergences[0]
+    return result
+
+
+# -- threads -------------------------------------------------------------------------------------------------------------
+
+
+def _run(walk: Walk, run_id: str, workers: int | None) -> ReplayResult:
+    pool: ThreadPoolExecutor | None = None
+    running: dict[Future[Outcome], Job] = {}
+    with REPLAYS.entered(run_id):
+        try:
+            jobs = walk.ready()
+            while jobs and workers == 1:
+                walk.came_back(jobs[0], copy_context().run(_outcome, jobs[0]))
+                jobs = sorted(jobs[1:] + walk.ready(), key=lambda job: job.rank)
+            while jobs or running:
+                if pool is None:
+                    pool = ThreadPoolExecutor(workers, thread_name_prefix="genai-replay")
+                running.update((pool.submit(copy_context().run, _outcome, job), job) for job in jobs)
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    walk.came_back(running.pop(future), future.result())
+                jobs = walk.ready()
+        finally:
+            if pool is not None:
+                pool.shutdown(wait=True, cancel_futures=True)
+    return walk.result()
+
+
+def _outcome(job: Job) -> Outcome:
+    try:
+        made = job.function(job.run)
+    except ReplayRefusedError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a failure is an outcome
+        return failed(error)
+    if inspect.isawaitable(made):
+        if inspect.iscoroutine(made):
+            made.close()
+        raise TypeError(f"The function for {job.run.node.name} returns an awaitable; use areplay")
+    return outcome_of(job.run.node, made)
+
+
+# -- tasks ---------------------------------------------------------------------------------------------------------------
+
+
+async def _arun(walk: Walk, run_id: str, workers: int | None) -> ReplayResult:
+    limit = asyncio.Semaphore(workers or min(32, (os.cpu_count() or 1) + 4))
+    running: dict[asyncio.Task[Outcome], Job] = {}
+    with REPLAYS.entered(run_id):
+        try:
+            jobs = walk.ready()
+            while jobs or running:
+                running.update((asyncio.create_task(_aoutcome(job, limit)), job) for job in jobs)
+                done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    walk.came_back(running.pop(task), task.result())
+                jobs = walk.ready()
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+    return walk.result()
+
+
+async def _aoutcome(job: Job, limit: asyncio.Semaphore) -> Outcome:
+    async with limit:
+        try:
+            made: Any = (
+                job.function(job.run)
+                if inspect.iscoroutinefunction(job.function)
+                else await asyncio.to_thread(job.function, job.run)
+            )
+            if inspect.isawaitable(made):
+                made = await made
+        except ReplayRefusedError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a failure is an outcome
+            return failed(error)
+    return outcome_of(job.run.node, made)

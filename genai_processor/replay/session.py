@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers a running agent from the record: each model call by what it is asked, each tool call by where it was proposed.
+
+Never by order of arrival. What fits nothing stops the run for good: `stopping` has how.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextlib import AbstractContextManager
+from fnmatch import fnmatchcase
+from typing import Any, NoReturn
+
+from genai_processor.errors import ReplayRefusedError
+from genai_processor.replay.live import Keys, Prompt, key_of_prompt, same_system
+from genai_processor.replay.proposals import Frame, Proposals, framed, is_value
+from genai_processor.replay.records import (
+    Choice,
+    Ending,
+    Node,
+    Operation,
+    Outcome,
+    Part,
+    PartKind,
+    PartList,
+    Plan,
+    Role,
+    State,
+)
+from genai_processor.replay.stopping import Latch, named
+from genai_processor.replay.values import difference
+
+
+class Session(Latch):
+    """One `with replaying(...)` block.
+
+    Args:
+        plan: The recorded run.
+        run_id: The replay's id.
+        models: Model calls are answered, too.
+        enter: Globs over tools that are agents: their bodies run, and what they call is answered.
+        whole: The run must ask for every recorded response of the traces that it replays.
+        allow_unverified: Start though some nodes cannot be replayed; whatever asks for one of these stops.
+    """
+
+    def __init__(
+        self, plan: Plan, run_id: str, *, models: bool, enter: tuple[str, ...], whole: bool, allow_unverified: bool
+    ) -> None:
+        super().__init__(plan)
+        self.run_id = run_id
+        self.models = models
+        self._enter = enter
+        self._whole = whole
+        self._proposals = Proposals(self, self._answerable)
+        self._by_prompt: defaultdict[bytes, list[Node]] = defaultdict(list)
+        self._inferences: list[Node] = []
+        self._prepare(allow_unverified)
+
+    def _prepare(self, allow_unverified: bool) -> None:
+        keys, refused = Keys(), []
+        for node in self.plan.nodes:
+            if not all(map(self._is_entered, self._tools_around(node))):
+                continue  # it is answered whole, with what is around it
+            wanted = node.operation is Operation.TOOL or (self.models and node.operation is Operation.INFERENCE)
+            if wanted and not self._answerable(node):
+                refused.append(node)
+            if node.operation is Operation.INFERENCE and node.inputs.state is State.WHOLE:
+                self._inferences.append(node)
+                self._by_prompt[keys.of(node.inputs.parts)].append(node)
+        if refused and not allow_unverified:
+            raise ReplayRefusedError(
+                "Not replayed, and nothing has run: the record does not hold what it takes to answer "
+                + "; ".join(f"{named(node)} ({', '.join(self.plan.decisions[node.key].reasons)})" for node in refused[:5])
+                + (f"; and {len(refused) - 5} more" if len(refused) > 5 else ""),
+                nodes=tuple(node.key for node in refused),
+            )
+
+    def _answerable(self, node: Node) -> bool:
+        if node.outcome.ending is Ending.WAITS or self._is_entered(node.key):
+            return True
+        if self.plan.decisions[node.key].choice is Choice.REFUSE:
+            return False
+        return node.outcome.ending is not Ending.UNKNOWN and node.outcome.state is State.WHOLE
+
+    def _is_entered(self, key: str) -> bool:
+        try:
+            node = self.plan.node(key)
+        except KeyError:
+            return False
+        return node.composite and any(fnmatchcase(node.tool or "", glob) for glob in self._enter)
+
+    def at_end(self) -> None:
+        """Find what the run has not asked for.
+
+        Raises:
+            Stop: It ended before the record did.
+        """
+        if not (self.models and self._whole):
+            return
+        traces = {self.plan.node(key).trace_id for key in self.answered}
+        left = [node for node in self._inferences if node.trace_id in traces and node.key not in self.answered]
+        if left:
+            self.diverged(
+                f"The run has ended, but in the record {named(left[0])} was asked once more", node=left[0], where="end"
+            )
+
+    # -- models ------------------------------------------------------------------------------------------------------
+
+    def asked(self, prompt: Prompt) -> Node:
+        """Find the recorded node that was asked the same.
+
+        Args:
+            prompt: What the model is asked now.
+
+        Returns:
+            The node. Its calls are known from now on by the ids of `call_id`.
+
+        Raises:
+            Stop: None was, or not as often.
+        """
+        self.check()
+        frame = self._proposals.here()
+        with self.lock:
+            found = self._by_prompt.get(key_of_prompt(prompt.parts), [])
+            free = [node for node in found if node.key not in self.answered]
+            free.sort(key=lambda node: (not same_system(node, prompt), not self._is_of(node, frame), is_value(node)))
+            node = free[0] if free and same_system(free[0], prompt) else None
+            if node is not None:
+                self.answered[node.key] = 1
+        if node is None:
+            self._nobody_was_asked(prompt, found, free, frame)
+        return node
+
+    def _nobody_was_asked(self, prompt: Prompt, found: list[Node], free: list[Node], frame: Frame) -> NoReturn:
+        got = key_of_prompt(prompt.parts)
+        if free:
+            what = f"The system instructions of {named(free[0])} are not what was recorded"
+            self.diverged(what, node=free[0], where="input", expected=free[0].inputs.digest, got=got)
+        if found:
+            what = f"{named(found[0])} is asked the same once more than in the record"
+            self.diverged(what, node=found[0], where="call", expected=found[0].inputs.digest, got=got)
+        node = self._next(frame)
+        if node is None:
+            self.diverged("A model is asked once more than in the record", node=None, where="call", got=got)
+        self.diverged(
+            f"The input of {named(node)} is not what was recorded",
+            node=node,
+            where="input",
+            expected=key_of_prompt(node.inputs.parts),
+            got=got,
+            different=difference(_said(node.inputs.parts), _said(prompt.parts)),
+        )
+
+    def _next(self, frame: Frame) -> Node | None:
+        """The node that comes next in the record: of this agent, if it can be told, all of whose producers are done."""
+        left = [node for node in self._inferences if node.key not in self.answered]
+        ready = [
+            node for node in left if all(edge.producer in self.answered for edge in self.plan.decisions[node.key].edges)
+        ]
+        own = [node for node in ready if self._is_of(node, frame)]
+        return next(iter(own or ready or left), None)
+
+    def _tools_around(self, node: Node) -> list[str]:
+        """The composite tools that a node is inside of, the innermost first."""
+        found: list[str] = []
+        key = node.agent
+        while key is not None:
+            if (container := self.plan.containers.get(key)) is not None:
+                key = container.parent
+            else:
+                found.append(key)
+                key = self.plan.node(key).agent
+        return found
+
+    def _is_of(self, node: Node, frame: Frame) -> bool:
+        """Whether a node is of the run of an agent that a frame stands for."""
+        return next(iter(self._tools_around(node)), None) == frame.agent
+
+    def call_id(self, node: Node, slot: int) -> str:
+        """The id under which a proposed call is handed out: the recorded one, or one made of its place."""
+        return node.outcome.parts[slot].call_id or f"call_{node.span_ids[0]}_{slot}"
+
+    def answers(self, node: Node) -> Outcome:
+        """The recorded response, to be handed to the framework; its calls are expected from now on.
+
+        Raises:
+            Stop: It is not recorded whole.
+        """
+        outcome = node.outcome
+        if outcome.ending is not Ending.VALUE:
+            return outcome
+        if outcome.state is not State.WHOLE or any(part.missing or part.kind is PartKind.OTHER for part in outcome.parts):
+            self.stop(ReplayRefusedError(f"What {named(node)} answered is not recorded whole", nodes=(node.key,)))
+        self._proposals.expect(node, outcome.parts, [self.call_id(node, slot) for slot in range(len(outcome.parts))])
+        return outcome
+
+    def answered_live(self, node: Node, parts: PartList) -> None:
+        """Take what a live model answered, and expect its calls.
+
+        Raises:
+            Stop: It is not what was recorded.
+        """
+        recorded = node.outcome.parts
+        if node.outcome.ending is Ending.VALUE and node.outcome.state is State.WHOLE and parts.chain != recorded.chain:
+            self.diverged(
+                f"The output of {named(node)} is not what was recorded",
+                node=node,
+                where="output",
+                expected=recorded.chain,
+                got=parts.chain,
+                different=difference(recorded, parts),
+            )
+        self._proposals.expect(node, parts, [part.call_id or "" for part in parts])
+
+    # -- tools -------------------------------------------------------------------------------------------------------
+
+    def called(self, tool: str, call_id: str | None, arguments: Any) -> tuple[Node | None, Outcome]:
+        """Find what a tool call came to: see `Proposals.called`."""
+        return self._proposals.called(tool, call_id, arguments)
+
+    def enters(self, node: Node | None) -> bool:
+        """Whether the body of a tool runs, because it only calls agents that are answered themselves."""
+        return node is not None and self._is_entered(node.key)
+
+    def frame(self, agent: str | None = None) -> AbstractContextManager[None]:
+        """One run of an agent."""
+        return framed(agent)
+
+
+def _said(parts: PartList) -> list[Part]:
+    return [part for part in parts if part.role is not Role.SYSTEM and part.kind is not PartKind.REASONING]

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Between what functions return and what a node's outcome is, and what differs between two lists of parts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
+from typing import Any
+
+from genai_processor.replay.digests import EMPTY, failure_digest, output_digest, part_digest, part_list
+from genai_processor.replay.records import Ending, Node, Operation, Outcome, Part, PartKind, PartList, Role, State
+
+_SHOWN = 160
+_MOST = 5
+
+
+def text_part(text: str, role: Role = Role.ASSISTANT) -> Part:
+    """What somebody says."""
+    return Part(role, PartKind.TEXT, None, part_digest(role, PartKind.TEXT, None, text), value=text)
+
+
+def call_part(tool: str, arguments: Any, call_id: str | None = None, position: int = 0) -> Part:
+    """A proposed call."""
+    digest = part_digest(Role.ASSISTANT, PartKind.CALL, tool, arguments)
+    return Part(Role.ASSISTANT, PartKind.CALL, tool, digest, position, call_id, arguments)
+
+
+def result_part(tool: str | None, value: Any, call_id: str | None = None, position: int = 0) -> Part:
+    """A tool's result."""
+    digest = part_digest(Role.TOOL, PartKind.RESULT, tool, value)
+    return Part(Role.TOOL, PartKind.RESULT, tool, digest, position, call_id, value)
+
+
+def outcome_of(node: Node, made: Any) -> Outcome:
+    """What a recompute function returned, as the outcome of a node.
+
+    Args:
+        node: The recorded node. What a function cannot say (roles, the class of the finish reason, the place of a call in
+            its turn) is taken from its outcome.
+        made: An `Outcome`; a part or several, in order; or a value: a model's text, a tool's result, a list of documents.
+    """
+    if isinstance(made, Outcome):
+        return made
+    parts = _parts_of(node, made)
+    finish = node.outcome.finish
+    return Outcome(Ending.VALUE, State.WHOLE, parts, finish, digest=output_digest(parts, finish))
+
+
+def failed(error: BaseException) -> Outcome:
+    """What a recompute function raised, as an outcome."""
+    name, message = type(error).__qualname__, str(error)
+    return Outcome(Ending.FAILURE, State.WHOLE, EMPTY, None, name, message, failure_digest(name, message))
+
+
+def _parts_of(node: Node, made: Any) -> PartList:
+    recorded = node.outcome.parts
+    first = recorded[0] if len(recorded) else None
+    if isinstance(made, Part):
+        return part_list(placed([made]))
+    if isinstance(made, PartList):
+        return made
+    if isinstance(made, (list, tuple)) and made and all(isinstance(one, Part) for one in made):
+        return part_list(placed(made))
+    if node.operation is Operation.INFERENCE:
+        return part_list([text_part(made if isinstance(made, str) else json.dumps(made, default=str))])
+    if node.operation in (Operation.RETRIEVAL, Operation.RERANKING) and isinstance(made, (list, tuple)):
+        role = first.role if first is not None else Role.TOOL
+        digests = (part_digest(role, PartKind.DOCUMENT, None, one) for one in made)
+        return part_list(
+            [Part(role, PartKind.DOCUMENT, None, found, value=one) for found, one in zip(digests, made, strict=True)]
+        )
+    if first is not None:
+        return part_list([with_value(first, made)])
+    return part_list([result_part(node.tool, made, node.call_id)])
+
+
+def placed(parts: Iterable[Part]) -> list[Part]:
+    """Parts of a response, its calls counted through."""
+    found: list[Part] = []
+    calls = 0
+    for part in parts:
+        if part.kind is PartKind.CALL:
+            part, calls = part._replace(position=calls), calls + 1
+        found.append(part)
+    return found
+
+
+def with_value(part: Part, value: Any) -> Part:
+    """A slot that holds another value."""
+    return part._replace(value=value, digest=part_digest(part.role, part.kind, part.tool, value), missing=False)
+
+
+def difference(expected: Sequence[Part], got: Sequence[Part]) -> str:
+    """The first slots that differ, one a line."""
+    lines: list[str] = []
+    left, right = list(expected), list(got)
+    for at, (one, other) in enumerate(zip_longest(left, right)):
+        if one is not None and other is not None and (one.digest, one.position) == (other.digest, other.position):
+            continue
+        if len(lines) == _MOST:
+            lines.append("…")
+            break
+        lines.append(f"[{at}] recorded {_shown(one)}, now {_shown(other)}")
+    if len(left) == len(right) and sorted(part.digest for part in left) == sorted(part.digest for part in right) and lines:
+        lines.insert(0, "the same parts in another order")
+    return "\n".join(lines)
+
+
+def outcome_difference(expected: Outcome, got: Outcome) -> str:
+    """What differs between two outcomes."""
+    lines: list[str] = []
+    if expected.ending is not got.ending or expected.digest != got.digest:
+        for name, outcome in (("recorded", expected), ("now", got)):
+            if outcome.ending is not Ending.VALUE:
+                lines.append(
+                    f"{name} {outcome.ending.value}: {outcome.error_type or ''} {outcome.error_message or ''}".rstrip()
+                )
+        if expected.finish != got.finish:
+            lines.append(f"finish reason recorded {expected.finish}, now {got.finish}")
+    found = difference(expected.parts, got.parts)
+    return "\n".join([*lines, found] if found else lines)
+
+
+def _shown(part: Part | None) -> str:
+    if part is None:
+        return "nothing"
+    if part.value is None:
+        value = "(value not kept)"
+    else:
+        value = part.value if isinstance(part.value, str) else json.dumps(part.value, default=str, ensure_ascii=False)
+    value = value if len(value) <= _SHOWN else value[: _SHOWN - 1] + "…"
+    named = f" {part.tool}" if part.tool else ""
+    at = "" if part.position is None else f" #{part.position}"
+    return f"{part.role.value} {part.kind.value}{named}{at} {value!r}"
