@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from genai_processor.ledger.entries import OPEN, Entry, State
+from genai_processor.ledger.entries import OPEN, Entry, Resolution, State
 from genai_processor.spans.values import index_like
 
 
@@ -30,7 +30,8 @@ class Kind(StrEnum):
     TWIN = "twin"
     """Scope, tool, digest and turn."""
     LIVE = "live"
-    """Scope, tool and digest of what bears on a claim of any turn: not known to be over, to be resumed, or released."""
+    """Scope, tool and digest of what bears on a claim of any turn: not known to be over, to be resumed, released, or
+    settled as committed."""
     OPEN = "open"
     """Scope and tool of what is open, apart for those with and without a digest."""
     LEASED = "leased"
@@ -141,7 +142,8 @@ def places_of(entry: Entry) -> list[Place]:
             places.append(Place(Kind.TURN, (scope, entry.call_id, entry.turn, tool)))
     if entry.digest and entry.turn:
         places.append(Place(Kind.TWIN, (scope, tool, entry.digest, entry.turn)))
-    if entry.digest and (entry.state in OPEN or entry.state is State.PAUSED or entry.releases):
+    bears = entry.state in OPEN or entry.state is State.PAUSED or entry.releases or entry.resolution is Resolution.COMMITTED
+    if entry.digest and bears:
         places.append(Place(Kind.LIVE, (scope, tool, entry.digest)))
     if entry.state in OPEN:
         places.append(Place(Kind.OPEN, (scope, tool, _KNOWN if entry.digest else _UNKNOWN)))
