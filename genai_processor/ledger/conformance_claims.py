@@ -106,14 +106,32 @@ def _names(refusal: Refusal, entries: list[Entry]) -> None:
 def _an_action_in_flight_is_refused_to_another_turn(at: Bench) -> None:
     at.granted()
     at.refused(RefusalReason.ACTION_IN_FLIGHT, "toolu_new1", turn="t2")
+    at.refused(RefusalReason.ACTION_IN_FLIGHT, "toolu_new3", turn="t2", digest=None)
     at.granted("toolu_new2", turn="t2", digest="d2")
-    at.granted("toolu_new3", turn="t2", digest=None)
 
 
-def _without_a_turn_an_action_in_flight_may_be_a_twin(at: Bench) -> None:
+def _without_a_turn_an_action_that_runs_beside_it_may_be_a_twin(at: Bench) -> None:
+    running = {at.granted(turn=None).entry_id}
+    running.add(at.granted("toolu_new1", turn="t2", running=running).entry_id)
+    at.granted("toolu_new2", turn=None, running=running)
+
+
+def _without_a_turn_a_claim_that_may_not_run_any_more_is_no_twin(at: Bench) -> None:
     at.granted(turn=None)
-    at.granted("toolu_new1", turn="t2")
-    at.granted("toolu_new2", turn=None)
+    at.refused(RefusalReason.ACTION_IN_FLIGHT, "toolu_new1", turn="t2")
+    at.refused(RefusalReason.ACTION_IN_FLIGHT, "toolu_new2", turn=None)
+    at.refused(RefusalReason.ACTION_IN_FLIGHT, "toolu_new3", turn=None, digest=None)
+
+
+def _what_may_have_been_this_very_call_of_its_turn_counts(at: Bench) -> None:
+    at.failed(None, digest=None)
+    at.refused(RefusalReason.TURN_EXCEEDED, None)
+    at.refused(RefusalReason.TURN_EXCEEDED, "toolu_new1", digest=None)
+
+
+def _calls_that_their_ids_tell_apart_do_not_count(at: Bench) -> None:
+    at.failed("toolu_new1", digest=None)
+    at.granted("toolu_new2", digest=None)
 
 
 def _an_action_may_be_wanted_again_after_a_good_end(at: Bench) -> None:
@@ -216,7 +234,10 @@ CHECKS: Final = (
     _a_failed_action_is_quarantined_and_refused_elsewhere,
     _the_newest_that_stands_in_the_way_is_named,
     _an_action_in_flight_is_refused_to_another_turn,
-    _without_a_turn_an_action_in_flight_may_be_a_twin,
+    _without_a_turn_an_action_that_runs_beside_it_may_be_a_twin,
+    _without_a_turn_a_claim_that_may_not_run_any_more_is_no_twin,
+    _what_may_have_been_this_very_call_of_its_turn_counts,
+    _calls_that_their_ids_tell_apart_do_not_count,
     _an_action_may_be_wanted_again_after_a_good_end,
     _an_undelivered_result_is_not_bought_again,
     _a_result_that_was_delivered_late_stands_in_nobodys_way,

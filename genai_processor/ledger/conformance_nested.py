@@ -17,10 +17,10 @@ _WITHOUT: Final = {"call_id": None, "turn": None}
 
 def _a_body_that_makes_a_call_has_begun(at: Bench) -> None:
     outer = at.granted("toolu_outer", tool="delegate")
-    at.granted(**_WITHOUT, parent=outer.entry_id)
+    inner = at.granted(**_WITHOUT, parent=outer.entry_id)
     began = at.now(outer)
     expect(began.started_ns is not None and began.state is State.CLAIMED, "a body that makes a call has begun")
-    at.granted(**_WITHOUT, parent=outer.entry_id)
+    at.granted(**_WITHOUT, parent=outer.entry_id, running={inner.entry_id})
     expect(at.now(outer).started_ns == began.started_ns, "it began only once")
     at.is_in(at.ledger.finish(outer, Outcome.REJECTED), State.QUARANTINED)
 
@@ -70,7 +70,7 @@ def _what_is_certain_inside_a_call_may_be_done_again_there(at: Bench) -> None:
     outer = at.granted("toolu_outer", tool="delegate")
     inside = {"parent": outer.entry_id, "turn": None}
     running = at.granted(None, **inside)
-    at.ledger.finish(at.granted(None, **inside), Outcome.RETURNED)
+    at.ledger.finish(at.granted(None, **inside, running={running.entry_id}), Outcome.RETURNED)
     at.ledger.finish(running, Outcome.RETURNED)
     at.granted(None, **inside)
     twin = {"parent": outer.entry_id, "turn": "t-twin", "digest": "d-twin", "proposed": 2}

@@ -137,7 +137,7 @@ def _entries_are_found_by_what_they_are(at: Bench) -> None:
         expect(sorted(there, key=repr) == sorted(made, key=repr), f"{way} as they stand, and found {there}")
         expect(list(there) == sorted(there, key=lambda one: one.created_ns), f"{way} in order of time")
     for tool in ("pay", "mail"):
-        at.granted(f"toolu_{tool}", tool=tool, digest=None, turn="t9")
+        at.ledger.claim(at.wish(f"toolu_{tool}", tool=tool, digest=None, turn="t9"), observe=True)
     found = [one.call_id for one in at.ledger.by_action(at.scope, "pay", None)]
     expect(found == ["toolu_pay"], f"those of a tool whose digest is not known, and found {found}")
     for nothing in (
