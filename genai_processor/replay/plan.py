@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from genai_processor.replay.boundary import decide
 from genai_processor.replay.cover import containers_of, draw
@@ -15,7 +16,11 @@ from genai_processor.replay.reading import SpanReader
 from genai_processor.replay.records import Decision, Declared, Node, Plan, Problem
 from genai_processor.replay.shown import Shown
 from genai_processor.replay.tree import Tree
+from genai_processor.spans.live import from_readable
 from genai_processor.spans.records import Span
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
 
 
 class Planner:
@@ -37,9 +42,9 @@ class Planner:
         self._conflicting: dict[str, set[str]] = {}
         self._problems: list[Problem] = []
 
-    def add(self, span: Span) -> None:
-        """Take a span. A copy of one that is there already changes nothing, unless it says something else."""
-        shown = self._reader.read(span)
+    def add(self, span: Span | ReadableSpan) -> None:
+        """Take a span, read or live. A copy of one that is there already changes nothing, unless it says something else."""
+        shown = self._reader.read(span if isinstance(span, Span) else from_readable(span))
         trace = self._traces.get(shown.trace_id)
         if trace is None:
             trace = self._traces[shown.trace_id] = {}
@@ -84,7 +89,7 @@ class Planner:
 
 
 def plan(
-    trace: Iterable[Span],
+    trace: Iterable[Span | ReadableSpan],
     *,
     declared: Declared | None = None,
     recompute: Iterable[str] = (),
