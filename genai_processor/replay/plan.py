@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from genai_processor.replay.boundary import decide
@@ -21,6 +23,18 @@ from genai_processor.spans.records import Span
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Keep the garbage collector out: the records that are made here live on, and it would look at them again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class Planner:
@@ -60,6 +74,10 @@ class Planner:
 
     def plan(self) -> Plan:
         """The plan of all spans so far."""
+        with without_collector():
+            return self._plan()
+
+    def _plan(self) -> Plan:
         trees: dict[str, Tree] = {}
         for trace_id, spans in self._traces.items():
             trees[trace_id] = Tree(trace_id, list(spans.values()), self._conflicting.get(trace_id, ()))
@@ -112,6 +130,7 @@ def plan(
     base = declared if declared is not None else Declared()
     names: Sequence[str] = sorted({*base.recompute, *recompute})
     planner = Planner(base._replace(recompute=tuple(names)), keep_values=keep_values, length_limit=length_limit)
-    for span in trace:
-        planner.add(span)
-    return planner.plan()
+    with without_collector():
+        for span in trace:
+            planner.add(span)
+        return planner.plan()
