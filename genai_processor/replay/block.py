@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 from uuid import uuid4
 
 from genai_processor.errors import ReplayDivergence, ReplayError
@@ -21,6 +21,9 @@ from genai_processor.replay.session import Session
 from genai_processor.replay.stopping import Stop
 from genai_processor.replays import REPLAYS
 from genai_processor.spans.records import Span
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
 
 _ANSWERED: Final = "answered"
 
@@ -62,7 +65,7 @@ class Replaying:
 
 @contextmanager
 def replaying(
-    recorded: Plan | Iterable[Span],
+    recorded: Plan | Iterable[Span | ReadableSpan],
     *,
     models: Literal["answered", "live"] = "answered",
     enter: Iterable[str] = (),

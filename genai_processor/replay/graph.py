@@ -116,20 +116,26 @@ class World:
         if inputs is None:
             return
         slot = op.begins
-        for part in inputs.parts.since(op.begins):
+        fresh = inputs.parts.since(op.begins)
+        extended = op.extends.inputs if op.extends is not None else None
+        said = inputs.parts.since(len(extended.parts)) if extended is not None else fresh
+        calls = {part.position: part for part in said if part.kind is _CALL}
+        for part in fresh:
             kind = part.kind
             if kind is _RESULT:
-                self._result(op, slot, part)
+                self._result(op, slot, part, calls)
             elif kind is _CALL or part.role is _ASSISTANT:
                 self._echo(op, slot, part)
             elif self._any_document and not part.missing:
                 self._document(op, slot, part)
             slot += 1
 
-    def _result(self, op: Op, slot: int, part: Part) -> None:
+    def _result(self, op: Op, slot: int, part: Part, calls: Mapping[int | None, Part]) -> None:
         entries: list[Entry[None]] = []
         if part.call_id is not None:
-            call = _call_at(op, part.position) if part.position is not None and part.position >= 0 else None
+            call = calls.get(part.position)
+            if call is None and part.position != -1:
+                call = _call_at(op, part.position or 0)
             if call is not None:
                 entries = self._tools.nearest((part.call_id, call.digest), op)
             if not entries:

@@ -166,14 +166,20 @@ class ListReader:
         calls = prefix.calls if prefix is not None else 0
         missing = marked = cut = False
         keep = self._keep
+        known: dict[str, tuple[int, str | None]] = {}
         for role, kind, tool, call_id, value, is_missing in items:
             position = None
             if kind is _CALL:
                 position = calls
                 calls += 1
+                if call_id is not None:
+                    known[call_id] = (position, tool)
             elif kind is _RESULT:
-                position, known_tool = _call_before(call_id, parts, prefix)
-                tool = tool or known_tool
+                found = known.get(call_id) if call_id is not None else _NO_CALL
+                if found is None:
+                    found = _call_before(call_id, prefix) if prefix is not None else _NO_CALL
+                position = found[0]
+                tool = tool or found[1]
             if is_missing:
                 missing = True
             elif type(value) is str:
@@ -186,17 +192,15 @@ class ListReader:
         return parts, missing, marked, cut
 
 
-def _call_before(call_id: str | None, parts: list[Part], prefix: PartList | None) -> tuple[int, str | None]:
+_NO_CALL: tuple[int, str | None] = (-1, None)
+
+
+def _call_before(call_id: str | None, prefix: PartList) -> tuple[int, str | None]:
     """Position and tool of the last call of an id; -1 for none."""
-    if call_id is not None:
-        for part in reversed(parts):
-            if part.call_id == call_id and part.kind is _CALL:
-                return part.position or 0, part.tool
-        if prefix is not None:
-            for part in reversed(prefix):
-                if part.call_id == call_id and part.kind is _CALL:
-                    return part.position or 0, part.tool
-    return -1, None
+    for part in reversed(prefix):
+        if part.call_id == call_id and part.kind is _CALL:
+            return part.position or 0, part.tool
+    return _NO_CALL
 
 
 def _answered_too_early(parts: PartList) -> int:

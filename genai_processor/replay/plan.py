@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from genai_processor.replay.boundary import decide
 from genai_processor.replay.cover import containers_of, draw
@@ -15,7 +18,23 @@ from genai_processor.replay.reading import SpanReader
 from genai_processor.replay.records import Decision, Declared, Node, Plan, Problem
 from genai_processor.replay.shown import Shown
 from genai_processor.replay.tree import Tree
+from genai_processor.spans.live import from_readable
 from genai_processor.spans.records import Span
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Keep the garbage collector out: the records that are made here live on, and it would look at them again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class Planner:
@@ -37,9 +56,9 @@ class Planner:
         self._conflicting: dict[str, set[str]] = {}
         self._problems: list[Problem] = []
 
-    def add(self, span: Span) -> None:
-        """Take a span. A copy of one that is there already changes nothing, unless it says something else."""
-        shown = self._reader.read(span)
+    def add(self, span: Span | ReadableSpan) -> None:
+        """Take a span, read or live. A copy of one that is there already changes nothing, unless it says something else."""
+        shown = self._reader.read(span if isinstance(span, Span) else from_readable(span))
         trace = self._traces.get(shown.trace_id)
         if trace is None:
             trace = self._traces[shown.trace_id] = {}
@@ -55,6 +74,10 @@ class Planner:
 
     def plan(self) -> Plan:
         """The plan of all spans so far."""
+        with without_collector():
+            return self._plan()
+
+    def _plan(self) -> Plan:
         trees: dict[str, Tree] = {}
         for trace_id, spans in self._traces.items():
             trees[trace_id] = Tree(trace_id, list(spans.values()), self._conflicting.get(trace_id, ()))
@@ -84,7 +107,7 @@ class Planner:
 
 
 def plan(
-    trace: Iterable[Span],
+    trace: Iterable[Span | ReadableSpan],
     *,
     declared: Declared | None = None,
     recompute: Iterable[str] = (),
@@ -107,6 +130,7 @@ def plan(
     base = declared if declared is not None else Declared()
     names: Sequence[str] = sorted({*base.recompute, *recompute})
     planner = Planner(base._replace(recompute=tuple(names)), keep_values=keep_values, length_limit=length_limit)
-    for span in trace:
-        planner.add(span)
-    return planner.plan()
+    with without_collector():
+        for span in trace:
+            planner.add(span)
+        return planner.plan()

@@ -43,7 +43,7 @@ class PartKind(enum.StrEnum):
     CALL = "call"
     """A proposed tool call; its value is the arguments."""
     RESULT = "result"
-    """A tool's result as a model reads it; its value is the result without its wrapper."""
+    """A tool's result as a model reads it; its value is as recorded, its digest is of it without known wrappers."""
     DOCUMENT = "document"
     """A retrieved document, or one to be ranked."""
     REASONING = "reasoning"

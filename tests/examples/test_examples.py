@@ -115,3 +115,14 @@ def test_demo_picture_is_drawn_from_its_output(tmp_path: Path) -> None:
     picture = tmp_path / "demo.svg"
     run(sys.executable, "-m", "examples.demo.picture", str(picture))
     assert "genai.retry.verdict" in picture.read_text(encoding="utf-8").replace("&#160;", " ")
+
+
+def test_a_recorded_run_is_replayed_without_paying_again() -> None:
+    lines = run(sys.executable, "examples/replay_run.py").splitlines()
+    assert lines[:3] == [
+        "live:     Done: refund 1 of order 1042",
+        "replayed: Done: refund 1 of order 1042",
+        "diverged: input",
+    ]
+    assert lines[-1] == "refunds:  1"
+    assert any("2048" in line for line in lines)
