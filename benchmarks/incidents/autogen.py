@@ -17,7 +17,7 @@ from autogen_core import CancellationToken, FunctionCall
 from autogen_core.models import ChatCompletionClient, CreateResult, FunctionExecutionResultMessage, RequestUsage
 from autogen_core.tools import FunctionTool
 
-from benchmarks.incidents.kit import Incident, Story, World, pays, pays_in_thread
+from benchmarks.incidents.kit import Incident, Story, World, given_up, pays, pays_in_thread
 from benchmarks.incidents.other_process import die, in_two_processes, land, main
 
 logging.getLogger("autogen_core").setLevel(logging.CRITICAL)
@@ -146,7 +146,7 @@ def _timed_out(world: World) -> None:
 
     async def story() -> None:
         try:
-            await asyncio.wait_for(agent(Scripted([call("c1")]), refund).run(task="refund o1"), 0.2)
+            await given_up(agent(Scripted([call("c1")]), refund).run(task="refund o1"), world.effects)
         except TimeoutError:
             await agent(Scripted([call("c2")], "done"), refund).run(task="refund o1")
 
@@ -169,7 +169,7 @@ def _cancelled(world: World) -> None:
     async def story() -> None:
         first = agent(Scripted([call("c1")]), refund).run(task="refund o1", cancellation_token=token)
         try:
-            await asyncio.wait_for(first, 0.2)
+            await given_up(first, world.effects)
         except TimeoutError:
             await agent(Scripted([call("c2")], "done"), refund).run(task="refund o1")
 

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sized
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -94,6 +95,24 @@ class Incident:
     def name(self) -> str:
         """What it is called in the table."""
         return f"{self.story}: {self.variant}" if self.variant else str(self.story)
+
+
+async def given_up(run: Awaitable[Any], grows: Sized) -> Any:
+    """Cancel a run as soon as a list has grown, as a time-out would that knew when to strike.
+
+    Raises:
+        TimeoutError: It was cancelled. Of a run that ends before, the result is returned.
+    """
+    before = len(grows)
+    task = asyncio.ensure_future(run)
+    while not task.done() and len(grows) == before:
+        await asyncio.sleep(0.002)
+    if not task.done():
+        task.cancel()
+        await asyncio.wait([task])
+        if task.cancelled():
+            raise TimeoutError
+    return task.result()
 
 
 def count(incident: Incident) -> int:

@@ -18,7 +18,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, RetryPolicy, interrupt
 
-from benchmarks.incidents.kit import Incident, Story, World
+from benchmarks.incidents.kit import Incident, Story, World, given_up
 
 try:  # from LangChain 1 on
     from langchain.agents import create_agent
@@ -234,7 +234,7 @@ def cancelled(world: World) -> None:
     async def story() -> None:
         for turn in AGAIN:
             with suppress(TimeoutError):
-                await asyncio.wait_for(agent([turn], tool(slow)).ainvoke(GO, THREAD), 0.3)
+                await given_up(agent([turn], tool(slow)).ainvoke(GO, THREAD), world.effects)
 
     asyncio.run(story())
 
@@ -243,7 +243,10 @@ def late(world: World, *, again_at_once: bool) -> None:
     """A tool in a thread commits after the time-out: when the application has begun again, or before it does."""
     go = threading.Event()
 
+    begun: list[str] = []
+
     def in_thread(order: str) -> str:
+        begun.append(order)
         go.wait(10)
         return world.commit(order)
 
@@ -251,7 +254,7 @@ def late(world: World, *, again_at_once: bool) -> None:
         try:
             for turn in turns:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(agent([turn], tool(in_thread)).ainvoke(GO, THREAD), 0.3)
+                    await given_up(agent([turn], tool(in_thread)).ainvoke(GO, THREAD), begun)
         finally:
             go.set()
 

@@ -198,7 +198,7 @@ def timed_out(world: World) -> None:
             return "never"
 
         with suppress(Exception):  # the time-out, whose class has moved
-            await agent([[("call_8sd7a", "refund", ORDER)]], refund, timeout=0.2).run(user_msg="Refund order o7")
+            await agent([[("call_8sd7a", "refund", ORDER)]], refund, timeout=1).run(user_msg="Refund order o7")
         await agent([[("call_1kf03", "refund", ORDER)], "done"], refund_that_works(world)).run(user_msg="Refund order o7")
 
     with world.scope("o7"):

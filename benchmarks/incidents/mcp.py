@@ -121,7 +121,7 @@ async def tool_error_sync(world: World, wiring: Wiring) -> list[Any]:
 
 
 async def time_out(world: World, wiring: Wiring) -> list[Any]:
-    return await attempts(world, wiring, hanging(world, wiring), 3, **wiring.seconds(0.1))
+    return await attempts(world, wiring, hanging(world, wiring), 3, **wiring.seconds(0.5))
 
 
 async def cancelled(world: World, wiring: Wiring) -> None:

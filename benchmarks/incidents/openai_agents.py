@@ -168,7 +168,7 @@ async def time_out(world: World, **options: Any) -> Script:
         await asyncio.Event().wait()
         return ""
 
-    return await new_id(world, function_tool(refund, timeout=0.05, **options))
+    return await new_id(world, function_tool(refund, timeout=0.5, **options))
 
 
 async def worded_time_out(world: World) -> Script:
@@ -400,7 +400,7 @@ async def over_stdio(world: World, conduct: str, retries: int, *hint: str, first
         async with server:
             await server.list_tools()
             if conduct == "hang":
-                server.session._session_read_timeout_seconds = _seconds(0.3)  # type: ignore[union-attr]
+                server.session._session_read_timeout_seconds = _seconds(1)  # type: ignore[union-attr]
             await run(world, Agent("a", model=script, mcp_servers=[server]))
         for effect in effects.read_text().split():
             world.commit(effect)
