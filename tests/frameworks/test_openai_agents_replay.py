@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,7 +21,13 @@ from genai_processor.errors import ReplayDivergence
 from genai_processor.replay.block import replaying
 from genai_processor.replay.records import Ending
 
-set_tracing_disabled(True)
+
+@pytest.fixture(autouse=True)
+def untraced() -> Iterator[None]:
+    """Without the SDK's own tracing, which would go to the network."""
+    set_tracing_disabled(True)
+    yield
+    set_tracing_disabled(False)
 
 
 class TrappedModel(Model):

@@ -26,13 +26,13 @@ def exporter() -> Iterator[Exporter]:
     kept = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(kept))
-    GenAIProcessorInstrumentor().instrument(tracer_provider=provider, guard=Guard(mode="enforce"))
     LangChainInstrumentor().instrument(tracer_provider=provider)
+    GenAIProcessorInstrumentor().instrument(tracer_provider=provider, guard=Guard(mode="enforce"))
     Agent.instrument_all(InstrumentationSettings(tracer_provider=provider))
     yield kept
     Agent.instrument_all(False)
+    GenAIProcessorInstrumentor().uninstrument()  # the last first: what is under a wrapper cannot be taken away
     LangChainInstrumentor().uninstrument()
-    GenAIProcessorInstrumentor().uninstrument()
     provider.shutdown()
 
 

@@ -75,7 +75,7 @@ def test_a_schema_of_an_earlier_version_is_brought_to_this_one_with_what_is_in_i
 
 def test_without_a_schema_it_is_wherever_the_database_says(postgresql_server: PostgreSQLServer, client: Connection) -> None:
     url = postgresql_server.url().replace("postgresql://", "postgres://")
-    assert open_ledger(url).counts()[State.CLAIMED] == 0
+    assert set(open_ledger(url).counts()) == set(State)  # other tests may have been here
     assert value(client, "SELECT to_regclass('public.genai_ledger_entries')::text") == "genai_ledger_entries"
 
 
