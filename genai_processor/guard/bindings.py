@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from genai_processor.forks import call_in_child
 from genai_processor.guard.variables import holding
+from genai_processor.retry.policy import same_tool
 
 
 class GuardOutcome(StrEnum):
@@ -187,7 +188,7 @@ def tool_span_began(span: Any, tool: str | None) -> None:
     bound = _current.get()
     if bound is None or bound.has_span or bound.over:
         return
-    if tool is None or _may_be(tool, bound.tool):
+    if tool is None or same_tool(tool, bound.tool):
         bind(bound, span)
 
 
@@ -199,13 +200,8 @@ def tool_span_is_current(bound: Bound, span: Any) -> None:
         return
     tool = values.get("gen_ai.tool.name") or values.get("tool.name")
     if isinstance(tool, str):
-        shows = _may_be(tool, bound.tool)
+        shows = same_tool(tool, bound.tool)
     else:
-        shows = name == bound.tool or (name.startswith("execute_tool") and name.endswith(bound.tool))
+        shows = same_tool(name.removeprefix("execute_tool "), bound.tool)
     if shows and values.get("gen_ai.operation.name", "execute_tool") == "execute_tool":
         bind(bound, span)
-
-
-def _may_be(one: str, other: str) -> bool:
-    """Whether two names may mean one tool: servers and plugins prefix them, and frameworks turn dots into underscores."""
-    return one == other or one.endswith(other) or other.endswith(one)

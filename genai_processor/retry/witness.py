@@ -185,6 +185,8 @@ class Witness:
         call = self._guarded.get(context[1]) if context is not None else None
         if call is None or call.ran:
             return None
+        if call.handed_back and (not span._status.is_ok or span._events):  # it failed all the same
+            return None
         self._evidence.ended(span, Below.NESTED if call.handed_back else Below.NOTHING)
         self._open.ended(span)
         has_id = "gen_ai.tool.call.id" in (span._attributes or ())

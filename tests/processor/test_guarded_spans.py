@@ -201,3 +201,23 @@ def test_decisions_are_counted(desk: Desk) -> None:
     ]
     found = {(point.attributes["genai.guard.outcome"], point.value) for point in metric.data.data_points}
     assert found == {("granted", 1), ("refused", 1)}
+
+
+def test_a_refusal_inside_a_tool_of_a_similar_name_says_nothing_of_that_tool(desk: Desk) -> None:
+    lose(desk)
+    with (
+        pytest.raises(ToolSpanCommitmentError),
+        desk.span("repay"),
+        desk.guard.call("pay", "toolu_b2", {"order": 1}, turn="t2"),
+    ):
+        raise AssertionError("it ran twice")
+    assert desk.tags()["retry.verdict"].startswith("quarantined")
+    assert "guard.outcome" not in desk.tags()
+
+
+def test_a_span_that_fails_though_a_result_was_handed_back_is_judged_as_any_other(desk: Desk) -> None:
+    with desk.span(), desk.guard.call("pay", "toolu_a1", {"order": 1}, turn="t1") as attempt:
+        attempt.returned("paid")
+    with pytest.raises(ToolSpanCommitmentError), desk.span(), desk.guard.call("pay", "toolu_a1", {"order": 1}, turn="t1"):
+        raise AssertionError("it ran twice")
+    assert desk.tags()["retry.verdict"].startswith("quarantined")
