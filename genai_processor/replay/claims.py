@@ -7,7 +7,7 @@ apart; else they cannot be told apart, and say so.
 
 from __future__ import annotations
 
-from genai_processor.replay.lookup import Op
+from genai_processor.replay.lookup import Op, proposed_before
 from genai_processor.replay.records import Part, PartKind, State
 from genai_processor.spans.values import usable_id
 
@@ -24,12 +24,13 @@ def assign_ids(calls: list[Op], inferences: list[Op]) -> None:
         inferences: Its inferences, by key.
     """
     nameless: dict[int, list[Op]] = {}
-    named: set[tuple[int, str]] = set()
+    named: set[tuple[int, str, bytes | None]] = set()
     for op in calls:
         if op.call_id is None:
             nameless.setdefault(id(op.draft.scope), []).append(op)
         else:
-            named.add((id(op.draft.scope), op.call_id))
+            known = op.inputs is not None and len(op.inputs.parts) > 0
+            named.add((id(op.draft.scope), op.call_id, op.inputs.parts[0].digest if known and op.inputs else None))
     if not nameless:
         return
     offers: dict[int, list[Offer]] = {}
@@ -37,8 +38,13 @@ def assign_ids(calls: list[Op], inferences: list[Op]) -> None:
         scope = id(op.draft.scope)
         if scope in nameless:
             for at, part in enumerate(op.outcome.parts):
-                if part.kind is _CALL and (part.call_id is None or (scope, part.call_id) not in named):
-                    offers.setdefault(scope, []).append((op, at, part))
+                if part.kind is not _CALL:
+                    continue
+                if part.call_id is not None and not named.isdisjoint(
+                    {(scope, part.call_id, None), (scope, part.call_id, part.digest)}
+                ):
+                    continue
+                offers.setdefault(scope, []).append((op, at, part))
     results = _Results(inferences)
     for scope, ops in nameless.items():
         mine = offers.get(scope)
@@ -95,7 +101,7 @@ def _assign(ops: list[Op], offers: list[Offer], results: _Results) -> None:
 def _match(ops: list[Op], offers: list[Offer], results: _Results, taken: set[tuple[int, int]]) -> None:
     """Join executions with proposals of one tool and one argument set."""
     if len(offers) > 1 and len({part.call_id for _, _, part in offers}) == 1:  # a model that said its call again
-        offers = [offer for offer in offers if not _answered(offer)] or offers
+        offers = [(op, at, part) for op, at, part in offers if not proposed_before(op, part)] or offers
     if len(offers) == 1:
         for op in ops:  # several executions of one call are its attempts
             _join(op, offers[0], taken)
@@ -138,14 +144,6 @@ def _told_apart_by_result(ops: list[Op], offers: list[Offer], results: _Results,
     for op, offer in pairs:
         _join(op, offer, taken)
     return True
-
-
-def _answered(offer: Offer) -> bool:
-    """Whether the inference had read the result of the call before it proposed it."""
-    op, _, call = offer
-    if op.inputs is None or call.call_id is None:
-        return False
-    return any(part.kind is _RESULT and part.call_id == call.call_id for part in reversed(op.inputs.parts))
 
 
 def _outcome(op: Op) -> tuple[object, ...]:

@@ -194,7 +194,7 @@ _TEXT_BLOCKS = frozenset({"text", "input_text", "output_text"})
 def _block(value: Mapping[str, Any]) -> Any:
     """The text of a text block."""
     kind = value.get("type", value.get("block_type"))
-    if kind in _TEXT_BLOCKS or (kind is None and len(value) == 1):
+    if (isinstance(kind, str) and kind in _TEXT_BLOCKS) or (kind is None and len(value) == 1):
         for key in _TEXT_KEYS:
             if isinstance(value.get(key), str):
                 return value[key]

@@ -34,7 +34,7 @@ def frozen(op: Op) -> tuple[Node, tuple[Edge, ...]]:
     draft = op.draft
     shown = draft.shown
     key = op.key
-    edges = tuple([Edge(kind, producer.key, key, slot, at, equal) for kind, producer, slot, at, equal in op.found])
+    edges = tuple([Edge(kind, producer.key, key, slot, at, equal) for kind, producer, slot, at, equal, _ in op.found])
     if len(edges) > 1:
         edges = tuple(sorted(edges, key=lambda edge: (edge.slot, edge.kind, edge.producer)))
     begins = op.begins
@@ -114,7 +114,7 @@ def _positioned(op: Op, parts: PartList) -> PartList:
     slots: dict[int, tuple[Op, int]] = {}
     results: dict[int, Op] = {}
     while at is not None:
-        for kind, producer, slot, producer_slot, _ in at.found:
+        for kind, producer, slot, producer_slot, _, _ in at.found:
             if kind is EdgeKind.ECHO:
                 slots.setdefault(slot, (producer, producer_slot))
             elif kind is _RESULT_EDGE:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from genai_processor.replay.claims import assign_ids
-from genai_processor.replay.lookup import Entry, Found, Index, Op
+from genai_processor.replay.lookup import Entry, Found, Index, Op, proposed_before
 from genai_processor.replay.records import EdgeKind, Operation, Part, PartKind, Role, State
 from genai_processor.replay.tree import Draft, Tree, link_target
 from genai_processor.retry.policy import same_tool
@@ -132,16 +132,17 @@ class World:
 
     def _result(self, op: Op, slot: int, part: Part, calls: Mapping[int | None, Part]) -> None:
         entries: list[Entry[None]] = []
+        call: Part | None = None
         if part.call_id is not None:
-            call = calls.get(part.position)
+            call = calls.get(part.position) if part.position != -1 else None
             if call is None and part.position != -1:
                 call = _call_at(op, part.position or 0)
             if call is not None:
                 entries = self._tools.nearest((part.call_id, call.digest), op)
             if not entries:
                 entries = self._tools.nearest(part.call_id, op)
-                if len(entries) > 1:
-                    entries = [entry for entry in entries[: _MANY + 1] if _fits(part.tool, entry.op)]
+                if entries:
+                    entries = [entry for entry in entries[: _MANY + 1] if _answers(entry.op, part, call)]
         if not entries:
             op.unobserved += 1
             return
@@ -177,10 +178,12 @@ class World:
         if part.kind is _CALL and part.call_id is not None:
             entries = self.said.nearest((part.call_id, part.digest), op) or self.said.nearest(part.call_id, op)
             entries = [entry for entry in entries if _fits_call(part, entry.what[1])]
+        sure = bool(entries)
         if not entries and not part.missing:
-            entries = self.said.nearest(part.digest, op)
-        if len(entries) > 1:
-            entries = [entry for entry in entries[: _MANY + 1] if not _holds(entry.op, part)] or entries
+            entries = self.said.nearest(part.digest, op)[: _MANY + 1]
+            entries = [entry for entry in entries if not _holds(entry.op, part)]
+        elif len(entries) > 1:
+            entries = [entry for entry in entries[: _MANY + 1] if not proposed_before(entry.op, part)] or entries
         producers = {id(entry.op) for entry in entries}
         if not producers:
             op.unobserved += 1
@@ -191,7 +194,7 @@ class World:
         else:
             entry = min(entries, key=lambda entry: entry.what[0])
             at, said = entry.what
-            op.found.append(Found(EdgeKind.ECHO, entry.op, slot, at, said.digest == part.digest))
+            op.found.append(Found(EdgeKind.ECHO, entry.op, slot, at, said.digest == part.digest, sure))
 
     # -- tools -----------------------------------------------------------------------------------------------------
 
@@ -205,9 +208,7 @@ class World:
                     entry for entry in self.said.nearest(op.call_id, op)[: _MANY + 1] if _fits(entry.what[1].tool, op)
                 ]
             entries = [entry for entry in entries if not _inside(entry.op, op)]
-            if len({id(entry.op) for entry in entries}) > 1:
-                fresh = [entry for entry in entries if not _answered(entry.op, op.call_id)]
-                entries = fresh or entries
+            entries = [entry for entry in entries if not proposed_before(entry.op, entry.what[1])]
             if len({id(entry.op) for entry in entries}) > 1:
                 op.ambiguous += 1
                 return
@@ -221,7 +222,8 @@ class World:
         said = producer.outcome.parts[at]
         own = op.inputs
         equal = own is None or not len(own.parts) or own.parts[0].digest == said.digest
-        op.found.append(Found(EdgeKind.PROPOSAL, producer, 0, at, equal))
+        named = op.draft.shown.call_id is not None
+        op.found.append(Found(EdgeKind.PROPOSAL, producer, 0, at, equal, named))
 
     def _delegate(self) -> None:
         """What went into a composite tool and came out of it again inside, where whole parts are equal."""
@@ -244,7 +246,7 @@ class World:
                         continue
                     for slot, part in enumerate(member.inputs.parts):
                         if part.role is _USER and part.digest in asked:
-                            member.found.append(Found(EdgeKind.DELEGATE, op, slot, 0, True))
+                            member.found.append(Found(EdgeKind.DELEGATE, op, slot, 0, True, False))
             results = {part.digest for part in op.outcome.parts}
             last = [member for member in members if member.draft.shown.answer and member.draft.shown.answer in results]
             if len(last) == 1:
@@ -283,7 +285,7 @@ class World:
             op.ambiguous += 1
         elif producers:
             entry = min(entries, key=lambda entry: entry.what)
-            op.found.append(Found(EdgeKind.DOCUMENT, entry.op, slot, entry.what, True))
+            op.found.append(Found(EdgeKind.DOCUMENT, entry.op, slot, entry.what, True, False))
 
     def _rank(self, op: Op) -> None:
         """A reranking's own documents come from retrievals."""
@@ -293,7 +295,7 @@ class World:
             if part.kind is PartKind.DOCUMENT and not part.missing:
                 entries = [e for e in self._documents.nearest(part.digest, op) if e.op.operation is Operation.RETRIEVAL]
                 if len({id(entry.op) for entry in entries}) == 1:
-                    op.found.append(Found(EdgeKind.DOCUMENT, entries[0].op, slot, entries[0].what, True))
+                    op.found.append(Found(EdgeKind.DOCUMENT, entries[0].op, slot, entries[0].what, True, False))
                 elif entries:
                     op.ambiguous += 1
 
@@ -366,11 +368,13 @@ def _holds(op: Op, part: Part) -> bool:
     return any(mine.digest == part.digest for mine in reversed(op.inputs.parts))
 
 
-def _answered(op: Op, call_id: str) -> bool:
-    """Whether an inference's own input holds the result of a call already: then it did not propose it first."""
-    if op.inputs is None:
+def _answers(op: Op, part: Part, call: Part | None) -> bool:
+    """Whether a result may be a tool's: the tool is the same, and it was not proposed with other arguments."""
+    if not _fits(part.tool, op):
         return False
-    return any(part.kind is _RESULT and part.call_id == call_id for part in reversed(op.inputs.parts))
+    if call is None or op.proposer is None:
+        return True
+    return op.proposer[0].outcome.parts[op.proposer[1]].digest == call.digest
 
 
 def _inside(inner: Op, op: Op) -> bool:

@@ -133,7 +133,7 @@ class ListReader:
             items = items_of(structure)
         except Gap:
             return ReadList(_CUT, EMPTY, OrderEvidence.NOT_RECORDED)
-        except Unreadable:
+        except (Unreadable, RecursionError):
             return ReadList(_UNREADABLE, EMPTY, OrderEvidence.NOT_RECORDED)
         found = self.of_items(items, order)
         return found._replace(state=_REDACTED) if marked else found

@@ -21,13 +21,14 @@ _CALL = PartKind.CALL
 
 
 class Found(NamedTuple):
-    """An edge before every node has its key."""
+    """An edge before every node has its key. It is not `sure` if only equal values speak for it, and no id or link."""
 
     kind: EdgeKind
     producer: Op
     slot: int
     producer_slot: int
     equal: bool
+    sure: bool = True
 
 
 class Op:
@@ -147,6 +148,19 @@ def continued(parts: PartList, said: PartList) -> bytes:
             calls += 1
         digest = chain(digest, part)
     return digest
+
+
+def proposed_before(op: Op, call: Part) -> bool:
+    """Whether an inference's own input holds a call, or the result of one that it does not show: it only says it again."""
+    if op.inputs is None or call.call_id is None:
+        return False
+    answered = False
+    for part in reversed(op.inputs.parts):
+        if part.call_id == call.call_id:
+            if part.kind is _CALL:
+                return part.digest == call.digest
+            answered = True
+    return answered
 
 
 _T = TypeVar("_T")
