@@ -95,9 +95,9 @@ class World:
             return
         for found in inputs.parts.lists():
             length = len(found)
-            for chain in reversed(found.chains):
-                if chain in self._full:
-                    entries = self._full.nearest(chain, op)
+            for mark in reversed(found.marks):
+                if mark in self._full:
+                    entries = self._full.nearest(mark, op)
                     if entries:
                         if len(entries) > 1:
                             op.ambiguous += 1

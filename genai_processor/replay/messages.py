@@ -320,6 +320,15 @@ def _parts(parts: Iterable[Any], role: Role, found: list[Item]) -> None:
             if kind == "text" and ("content" in part or "text" in part):
                 _add_text(part["content"] if "content" in part else part["text"], role, found)
                 continue
+            if (
+                kind == "tool_call"
+                and type(name := part.get("name")) is str
+                and "arguments" in part
+                and "call_id" not in part
+            ):
+                value = part["arguments"]
+                found.append(Item(_ASSISTANT, _CALL, name, text(part.get("id")), value, value is None))
+                continue
             if (item := item_of(part)) is not None:
                 _add_call(item, part, found)
                 continue
