@@ -123,7 +123,7 @@ def _form(value: Any, source: str | None) -> bytes:
     """
     try:
         form = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-        if not (b".0" in form or _EXPONENT.search(form)):
+        if form[:1] in _CONTAINERS and not _ODD_NUMBER.search(form):
             return bytes(form)
     except TypeError:  # integers beyond 64 bits, lone surrogates, types that are none of JSON's
         form = b""
@@ -133,7 +133,9 @@ def _form(value: Any, source: str | None) -> bytes:
         return _utf8(source) if source is not None else b"deep:" + bytes(form)
 
 
-_EXPONENT = re.compile(rb"[0-9]e|null")  # orjson writes null for NaN
+_CONTAINERS = frozenset({b"{", b"["})
+# orjson writes null for NaN. A number stands behind one of these characters, and so may a text: then the long way is taken.
+_ODD_NUMBER = re.compile(rb"[:,\[](?:null|-?[0-9]+(?:\.0[,\]}]|(?:\.[0-9]+)?e))")
 _STRUCTURED = frozenset('{["')
 
 
@@ -250,6 +252,23 @@ def part_digest(role: Role, kind: PartKind, tool: str | None, value: Any) -> byt
         tool: The tool's name, which counts for a call only: many records of a result have none.
         value: Its value; of a result, without wrappers or with them.
     """
+    if type(value) is str and len(value) <= _SHORT:
+        key = (role, kind, tool if kind is _CALL else None, value)
+        known = _recent.get(key)
+        if known is None:
+            if len(_recent) >= _RECENT:
+                _recent.clear()
+            known = _recent[key] = _part_digest(role, kind, tool, value)
+        return known
+    return _part_digest(role, kind, tool, value)
+
+
+_SHORT, _RECENT = 1_024, 4_096
+_recent: dict[tuple[Role, PartKind, str | None, str], bytes] = {}
+"""A value is said, run with, read and repeated: its digest is made once if it is short, and once more if it is not."""
+
+
+def _part_digest(role: Role, kind: PartKind, tool: str | None, value: Any) -> bytes:
     if kind is _RESULT:
         return _hash(b"result\0" + canonical_value(unwrapped(value)))
     if kind is _CALL:

@@ -45,9 +45,12 @@ class World:
                 op = ops_of[id(draft)] = Op(draft)
                 self.ops.append(op)
         self.ops.sort(key=_key)
-        self.said: Index[tuple[int, Part]] = Index()
+        self._said: Index[tuple[int, Part]] = Index()
+        self._said_ids: Index[tuple[int, Part]] | None = None
+        self._said_parts: Index[tuple[int, Part]] | None = None
         self._full: Index[None] = Index()
         self._tools: Index[None] = Index()
+        self._tool_ids: Index[None] | None = None
         self._documents: Index[int] = Index()
         self._inferences = [op for op in self.ops if op.operation is _INFERENCE]
         self._calls = [op for op in self.ops if op.operation is _TOOL or op.operation is Operation.HANDOFF]
@@ -60,10 +63,7 @@ class World:
                 self._full.add(op.full, op, None)
             for at, part in enumerate(op.outcome.parts):
                 if part.kind is _CALL and part.call_id is not None and usable_id(part.call_id, part.tool) is not None:
-                    self.said.add((part.call_id, part.digest), op, (at, part))
-                    self.said.add(part.call_id, op, (at, part))
-                if not part.missing:
-                    self.said.add(part.digest, op, (at, part))
+                    self._said.add((part.call_id, part.digest), op, (at, part))
         for op in self._inferences:
             self._extend(op)
         assign_ids(self._calls, self._inferences)
@@ -71,7 +71,6 @@ class World:
             self._propose(op)
         for op in self._calls:
             if op.call_id is not None:
-                self._tools.add(op.call_id, op, None)
                 digest = _arguments_digest(op)
                 if digest is not None:
                     self._tools.add((op.call_id, digest), op, None)
@@ -85,6 +84,34 @@ class World:
                 self._rank(op)
         self._delegate()
         self._note_attempts()
+
+    # Most values are found under an id and a digest. What is found under less is put there only if somebody asks.
+
+    def _under_id(self) -> Index[tuple[int, Part]]:
+        if self._said_ids is None:
+            self._said_ids = Index()
+            for op in self._inferences:
+                for at, part in enumerate(op.outcome.parts):
+                    if part.kind is _CALL and part.call_id is not None and usable_id(part.call_id, part.tool) is not None:
+                        self._said_ids.add(part.call_id, op, (at, part))
+        return self._said_ids
+
+    def _under_value(self) -> Index[tuple[int, Part]]:
+        if self._said_parts is None:
+            self._said_parts = Index()
+            for op in self._inferences:
+                for at, part in enumerate(op.outcome.parts):
+                    if not part.missing:
+                        self._said_parts.add(part.digest, op, (at, part))
+        return self._said_parts
+
+    def _tools_under_id(self) -> Index[None]:
+        if self._tool_ids is None:
+            self._tool_ids = Index()
+            for op in self._calls:
+                if op.call_id is not None:
+                    self._tool_ids.add(op.call_id, op, None)
+        return self._tool_ids
 
     # -- inferences ------------------------------------------------------------------------------------------------
 
@@ -140,7 +167,7 @@ class World:
             if call is not None:
                 entries = self._tools.nearest((part.call_id, call.digest), op)
             if not entries:
-                entries = self._tools.nearest(part.call_id, op)
+                entries = self._tools_under_id().nearest(part.call_id, op)
                 if entries:
                     entries = [entry for entry in entries[: _MANY + 1] if _answers(entry.op, part, call)]
         if not entries:
@@ -166,7 +193,7 @@ class World:
             slot += 1
             if part.kind is not _RESULT or part.call_id != call.call_id or any(found.slot == slot for found in op.found):
                 continue
-            entries = other._tools.within(call.call_id)
+            entries = other._tools_under_id().within(call.call_id)
             ops = _delivered(entries, part) if entries else []
             if len(ops) == 1:
                 op.unobserved -= 1
@@ -176,11 +203,11 @@ class World:
     def _echo(self, op: Op, slot: int, part: Part) -> None:
         entries: list[Entry[tuple[int, Part]]] = []
         if part.kind is _CALL and part.call_id is not None:
-            entries = self.said.nearest((part.call_id, part.digest), op) or self.said.nearest(part.call_id, op)
+            entries = self._said.nearest((part.call_id, part.digest), op) or self._under_id().nearest(part.call_id, op)
             entries = [entry for entry in entries if _fits_call(part, entry.what[1])]
         sure = bool(entries)
         if not entries and not part.missing:
-            entries = self.said.nearest(part.digest, op)[: _MANY + 1]
+            entries = self._under_value().nearest(part.digest, op)[: _MANY + 1]
             entries = [entry for entry in entries if not _holds(entry.op, part)]
         elif len(entries) > 1:
             entries = [entry for entry in entries[: _MANY + 1] if not proposed_before(entry.op, part)] or entries
@@ -202,18 +229,18 @@ class World:
         """Find who proposed a call; its arguments are then those of the proposal."""
         if op.proposer is None and op.call_id is not None:
             digest = _arguments_digest(op)
-            entries = self.said.nearest((op.call_id, digest), op) if digest is not None else []
+            entries = self._said.nearest((op.call_id, digest), op) if digest is not None else []
             if not entries:
-                entries = [
-                    entry for entry in self.said.nearest(op.call_id, op)[: _MANY + 1] if _fits(entry.what[1].tool, op)
-                ]
-            entries = [entry for entry in entries if not _inside(entry.op, op)]
+                entries = self._under_id().nearest(op.call_id, op)[: _MANY + 1]
+                entries = [entry for entry in entries if _fits(entry.what[1].tool, op)]
+            if op.draft.composite:
+                entries = [entry for entry in entries if not _inside(entry.op, op)]
             entries = [entry for entry in entries if not proposed_before(entry.op, entry.what[1])]
-            if len({id(entry.op) for entry in entries}) > 1:
+            if len(entries) > 1 and len({id(entry.op) for entry in entries}) > 1:
                 op.ambiguous += 1
                 return
             if entries:
-                entry = min(entries, key=lambda entry: entry.what[0])
+                entry = min(entries, key=lambda entry: entry.what[0]) if len(entries) > 1 else entries[0]
                 op.proposer = (entry.op, entry.what[0])
         if op.proposer is None:
             op.unobserved += 1

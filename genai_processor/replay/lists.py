@@ -55,6 +55,7 @@ class _Known(NamedTuple):
     found: ReadList
 
 
+_new = tuple.__new__  # cheaper than the named tuple's own
 _NOTHING = object()
 _TEXTS = 4
 _TRACES = 512
@@ -188,7 +189,7 @@ class ListReader:
                 elif self._limit and self.is_cut(value):
                     cut = True
             digest = part_digest(role, kind, tool, value)
-            parts.append(Part(role, kind, tool, digest, position, call_id, value if keep else None, is_missing))
+            parts.append(_new(Part, (role, kind, tool, digest, position, call_id, value if keep else None, is_missing)))
         return parts, missing, marked, cut
 
 

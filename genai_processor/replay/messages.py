@@ -87,6 +87,7 @@ _WRAPPERS = (
 )
 _PARTS = ("parts", "content", "contents", "blocks", "text")
 _MAX_ITEMS = 1_000_000
+_new = tuple.__new__  # cheaper than the named tuple's own
 
 
 def items_of(structure: Any, role: Role | None = None) -> list[Item]:
@@ -329,6 +330,12 @@ def _parts(parts: Iterable[Any], role: Role, found: list[Item]) -> None:
                 value = part["arguments"]
                 found.append(Item(_ASSISTANT, _CALL, name, text(part.get("id")), value, value is None))
                 continue
+            if kind == "tool_call_response" and "response" in part and "call_id" not in part and "tool_use_id" not in part:
+                value = part["response"]
+                found.append(
+                    _new(Item, (_TOOL, _RESULT, text(part.get("name")), text(part.get("id")), value, value is None))
+                )
+                continue
             if (item := item_of(part)) is not None:
                 _add_call(item, part, found)
                 continue
@@ -383,7 +390,7 @@ def _without_role(part: Mapping[str, Any]) -> dict[str, Any]:
 def _add_text(value: Any, role: Role, found: list[Item]) -> None:
     if isinstance(value, str):
         if value and not value.isspace():
-            found.append(Item(role, _TEXT, None, None, value, False))
+            found.append(_new(Item, (role, _TEXT, None, None, value, False)))
     elif value is None:
         found.append(Item(role, _TEXT, None, None, None, True))
     elif isinstance(value, (list, tuple)):

@@ -19,6 +19,8 @@ from genai_processor.replay.shown import Shown
 from genai_processor.replay.tree import Tree
 from genai_processor.spans.records import Span
 
+_new = tuple.__new__  # cheaper than `_replace`
+
 
 @contextmanager
 def without_collector() -> Iterator[None]:
@@ -89,7 +91,8 @@ class Planner:
             for op in ops:
                 node, edges = frozen(op)
                 nodes.append(node)
-                decisions[node.key] = decide(node, self._declared)._replace(edges=edges)
+                decision = decide(node, self._declared)
+                decisions[node.key] = _new(Decision, (*decision[:6], edges, None, False)) if edges else decision
         for world in worlds:
             for op, target in world.missing:
                 problems.append(
