@@ -288,12 +288,13 @@ def _place(part: Part) -> bytes:
     return part.digest if at is None else part.digest + b"%d" % at
 
 
-def part_list(parts: Iterable[Part], prefix: PartList | None = None) -> PartList:
+def part_list(parts: Iterable[Part], prefix: PartList | None = None, *, grows: bool = False) -> PartList:
     """An ordered list, its positions as they stand in the parts.
 
     Args:
         parts: The parts after `prefix`.
         prefix: The list that it extends.
+        grows: It will be extended, so keep what makes that cheap.
     """
     tail = tuple(parts)
     if prefix is not None:
@@ -314,7 +315,7 @@ def part_list(parts: Iterable[Part], prefix: PartList | None = None) -> PartList
         mark = hash((mark, digest, at))
         marks.append(mark)
     hasher.update(b"".join(places))
-    return PartList(prefix, tail, tuple(marks), mark, calls, hasher.digest(), hasher)
+    return PartList(prefix, tail, tuple(marks), mark, calls, hasher.digest(), hasher if grows else None)
 
 
 def marks_after(parts: PartList, more: PartList) -> int:

@@ -67,9 +67,11 @@ class ListReader:
     Args:
         keep_values: Keep what parts say, not only their digests.
         length_limit: The attribute value length limit of the SDK, 0 if it had none, None if nobody knows.
+        grows: What is read are histories.
     """
 
-    def __init__(self, *, keep_values: bool, length_limit: int | None) -> None:
+    def __init__(self, *, keep_values: bool, length_limit: int | None, grows: bool = False) -> None:
+        self._grows = grows
         self._keep = keep_values
         self._limit = length_limit or 0
         self._texts: OrderedDict[str, list[_Known]] = OrderedDict()
@@ -84,7 +86,8 @@ class ListReader:
         if known is None:
             known = self._texts[trace_id] = []
             if len(self._texts) > _TRACES:
-                self._texts.popitem(last=False)
+                for old in self._texts.popitem(last=False)[1]:
+                    old.found.parts.hasher = None
         before = best = None
         for before in known:
             if len(before.text) < len(text) and text.startswith(before.text[:-1]) and text[len(before.text) - 1] == ",":
@@ -96,9 +99,10 @@ class ListReader:
         if found.state is _WHOLE and text[:1] == "[" and text[-1:] == "]" and text != "[]":
             if best is not None:
                 known.remove(best)  # who extends the shorter one from now on is another branch, and rare
+                best.found.parts.hasher = None
             known.append(_Known(text, found))
             if len(known) > _TEXTS:
-                del known[0]
+                known.pop(0).found.parts.hasher = None
         return found
 
     def _tail(self, text: str, before: _Known) -> ReadList:
@@ -145,7 +149,7 @@ class ListReader:
         parts, missing, marked, cut = self._parts(items, prefix)
         loose = before is not None and before.loose
         unanswered = before.unanswered if before is not None else 0
-        made = part_list(parts, prefix)
+        made = part_list(parts, prefix, grows=self._grows)
         results = before.results if before is not None else 0
         calls = prefix.calls if prefix is not None else 0
         for part in parts:
