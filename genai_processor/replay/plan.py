@@ -65,6 +65,12 @@ class Planner:
             if repr(shown) < repr(before):  # whichever came first
                 trace[shown.span_id] = shown
 
+    def add_all(self, spans: Iterable[Span]) -> None:
+        """Take many spans, which is cheaper than one by one: the garbage collector has a rest meanwhile."""
+        with without_collector():
+            for span in spans:
+                self.add(span)
+
     def note(self, place: str, problem: str) -> None:
         """Note something that could not be read."""
         self._problems.append(Problem(place, problem))
@@ -128,7 +134,5 @@ def plan(
     base = declared if declared is not None else Declared()
     names: Sequence[str] = sorted({*base.recompute, *recompute})
     planner = Planner(base._replace(recompute=tuple(names)), keep_values=keep_values, length_limit=length_limit)
-    with without_collector():
-        for span in trace:
-            planner.add(span)
-        return planner.plan()
+    planner.add_all(trace)
+    return planner.plan()
