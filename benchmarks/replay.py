@@ -3,7 +3,8 @@
 
     python -m benchmarks.replay [--spans N ...] [--turns N]
 
-Made-up runs of agents: each has so many turns, and each turn repeats the whole conversation, as the requests of agents do.
+Made-up runs of agents: each has so many turns, and each turn repeats the whole conversation, as the requests of agents do;
+results are a few hundred characters long, and each inference has the instructions and the tools that it was given.
 The last rows are a chain and a fan-in of 100,000. Each measurement is a process of its own. Where networkx is installed, it
 builds the same graph, for comparison.
 """
@@ -32,7 +33,7 @@ import sys
 from genai_processor.replay import Planner
 from genai_processor.spans.otlp import read_spans
 planner = Planner(keep_values=False)
-for span in read_spans(sys.argv[1], on_error=print): planner.add(span)
+planner.add_all(read_spans(sys.argv[1], on_error=print))
 plan = planner.plan()
 print(len(plan.nodes), sum(len(decision.edges) for decision in plan.decisions.values()))
 """
@@ -45,6 +46,25 @@ graph.add_nodes_from(range(nodes))
 graph.add_edges_from(((at * 7919) % (1 + at % nodes), 1 + at % nodes) for at in range(edges))
 list(networkx.topological_generations(networkx.DiGraph((a, b) for a, b in graph.edges if a < b)))
 """
+
+
+_TERMS = "delivery within five working days, returns for thirty days, payment on receipt of the invoice; ask for the rest"
+_INSTRUCTIONS = json.dumps([{"type": "text", "content": "You compare offers. Name the cheapest, and say why. " * 20}])
+_DEFINITIONS = json.dumps(
+    [
+        {
+            "type": "function",
+            "name": f"{verb}_offers",
+            "description": f"To {verb} the offers of all sellers that fit a query, cheapest first.",
+            "parameters": {
+                "type": "object",
+                "properties": {"query": {"type": "string"}, "limit": {"type": "integer"}},
+                "required": ["query"],
+            },
+        }
+        for verb in ("search", "compare", "rank", "reserve", "cancel")
+    ]
+)
 
 
 class Used(NamedTuple):
@@ -119,6 +139,8 @@ def _run(trace: str, turns: int, rng: random.Random) -> Iterator[dict[str, Any]]
             "chat demo-model",
             gen_ai__operation__name="chat",
             gen_ai__request__model="demo-model",
+            gen_ai__system_instructions=_INSTRUCTIONS,
+            gen_ai__tool__definitions=_DEFINITIONS,
             gen_ai__input__messages=json.dumps(history),
             gen_ai__output__messages=json.dumps([{**said, "finish_reason": "stop" if last else "tool_calls"}]),
         )
@@ -137,7 +159,7 @@ def _run(trace: str, turns: int, rng: random.Random) -> Iterator[dict[str, Any]]
                 gen_ai__tool__name="search_offers",
                 gen_ai__tool__call__id=call,
                 gen_ai__tool__call__arguments=json.dumps({"query": f"offer {call}", "limit": 5}),
-                gen_ai__tool__call__result=json.dumps(result),
+                gen_ai__tool__call__result=result,
             )
             number += 1
             history.append({"role": "tool", "parts": [{"type": "tool_call_response", "id": call, "response": result}]})
@@ -245,7 +267,7 @@ def main() -> None:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--spans", type=int, nargs="*", default=[10_000, 50_000], help="how many spans")
-    parser.add_argument("--turns", type=int, default=12, help="turns of a run")
+    parser.add_argument("--turns", type=int, default=20, help="turns of a run")
     parser.add_argument("--deep", type=int, default=100_000, help="how long the chain is, and how wide the fan-in")
     options = parser.parse_args()
     print("planning a replay; times in seconds of CPU, each in a process of its own, start-up included")

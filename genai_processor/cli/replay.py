@@ -202,8 +202,7 @@ def _read(planner: Planner, files: Iterable[str]) -> bool:
 
     for file in files:
         try:
-            for span in read_spans(file, max_line_bytes=MAX_LINE_BYTES, on_error=note):
-                planner.add(span)
+            planner.add_all(read_spans(file, max_line_bytes=MAX_LINE_BYTES, on_error=note))
         except TraceFileError as error:
             note(ReadError(file, None, str(error).removeprefix(f"{file}: ")))
     return damaged

@@ -7,7 +7,7 @@ apart; else they cannot be told apart, and say so.
 
 from __future__ import annotations
 
-from genai_processor.replay.lookup import Op
+from genai_processor.replay.lookup import Op, proposed_before
 from genai_processor.replay.records import Part, PartKind, State
 from genai_processor.spans.values import usable_id
 
@@ -24,12 +24,13 @@ def assign_ids(calls: list[Op], inferences: list[Op]) -> None:
         inferences: Its inferences, by key.
     """
     nameless: dict[int, list[Op]] = {}
-    named: set[tuple[int, str]] = set()
+    named: set[tuple[int, str, bytes | None]] = set()
     for op in calls:
         if op.call_id is None:
             nameless.setdefault(id(op.draft.scope), []).append(op)
         else:
-            named.add((id(op.draft.scope), op.call_id))
+            known = op.inputs is not None and len(op.inputs.parts) > 0
+            named.add((id(op.draft.scope), op.call_id, op.inputs.parts[0].digest if known and op.inputs else None))
     if not nameless:
         return
     offers: dict[int, list[Offer]] = {}
@@ -37,8 +38,13 @@ def assign_ids(calls: list[Op], inferences: list[Op]) -> None:
         scope = id(op.draft.scope)
         if scope in nameless:
             for at, part in enumerate(op.outcome.parts):
-                if part.kind is _CALL and (part.call_id is None or (scope, part.call_id) not in named):
-                    offers.setdefault(scope, []).append((op, at, part))
+                if part.kind is not _CALL:
+                    continue
+                if part.call_id is not None and not named.isdisjoint(
+                    {(scope, part.call_id, None), (scope, part.call_id, part.digest)}
+                ):
+                    continue
+                offers.setdefault(scope, []).append((op, at, part))
     results = _Results(inferences)
     for scope, ops in nameless.items():
         mine = offers.get(scope)
@@ -86,66 +92,72 @@ def _assign(ops: list[Op], offers: list[Offer], results: _Results) -> None:
         if tool in left and (id(offer[0]), offer[1]) not in taken:
             left[tool][1].append(offer)
     for mine, theirs in left.values():
-        if len(mine) == 1 and len(theirs) == 1:
-            _join(mine[0], theirs[0], taken)
-        elif theirs and _told_apart_by_result(mine, theirs, results, taken):
-            continue
+        _match_by_name(mine, theirs, results, taken)
 
 
 def _match(ops: list[Op], offers: list[Offer], results: _Results, taken: set[tuple[int, int]]) -> None:
-    """Join executions with proposals of one tool and one argument set."""
+    """Join executions with proposals of one tool and one argument set; those that cannot be told apart say so."""
     if len(offers) > 1 and len({part.call_id for _, _, part in offers}) == 1:  # a model that said its call again
-        offers = [offer for offer in offers if not _answered(offer)] or offers
+        offers = [(op, at, part) for op, at, part in offers if not proposed_before(op, part)] or offers
     if len(offers) == 1:
         for op in ops:  # several executions of one call are its attempts
             _join(op, offers[0], taken)
         return
-    outcomes = {_outcome(op) for op in ops}
-    alike = len(outcomes) == 1
-    if not alike and all(op.outcome.state is not State.WHOLE for op in ops):
-        read = [results.of(offer) for offer in offers]  # no span says what came back, but it was the same for all
-        alike = len(read[0]) == 1 and all(one == read[0] for one in read)
-    if len(ops) == len(offers) and alike:
-        ordered = sorted(offers, key=lambda offer: (offer[0].key, offer[1]))
-        for op, offer in zip(sorted(ops, key=lambda op: op.key), ordered, strict=True):
-            _join(op, offer, taken)
+    if len(ops) == len(offers) and _alike(ops, offers, results):
+        _join_all(ops, offers, taken)
         return
-    if not _told_apart_by_result(ops, offers, results, taken):
-        for op in ops:
-            if op.proposer is None:
-                op.call_ambiguous = True
+    rest, left = _join_read(ops, offers, results, taken)
+    if rest and len(rest) == len(left) and (len(rest) == 1 or _alike(rest, left, results)):
+        _join_all(rest, left, taken)
+        return
+    for op in rest:
+        op.call_ambiguous = True
 
 
-def _told_apart_by_result(ops: list[Op], offers: list[Offer], results: _Results, taken: set[tuple[int, int]]) -> bool:
-    """Join each execution with the proposal whose result was read to be its own, if that is one pair for every one."""
-    pairs: list[tuple[Op, Offer]] = []
-    silent: list[Op] = []
+def _match_by_name(ops: list[Op], offers: list[Offer], results: _Results, taken: set[tuple[int, int]]) -> None:
+    """Join executions with proposals of one tool where arguments tell nothing: by what was read, and the last one left."""
+    rest, left = _join_read(ops, offers, results, taken)
+    if len(rest) == 1 and len(left) == 1:
+        read = results.of(left[0])
+        own = rest[0].outcome.parts
+        if not (read and len(own) and own[0].digest not in read):
+            _join(rest[0], left[0], taken)
+
+
+def _alike(ops: list[Op], offers: list[Offer], results: _Results) -> bool:
+    """Whether it makes no difference which execution is whose: all ended alike."""
+    if len({_outcome(op) for op in ops}) == 1:
+        return True
+    if any(op.outcome.state is State.WHOLE for op in ops):
+        return False
+    read = [results.of(offer) for offer in offers]  # no span says what came back, but it was the same for all
+    return len(read[0]) == 1 and all(one == read[0] for one in read)
+
+
+def _join_read(
+    ops: list[Op], offers: list[Offer], results: _Results, taken: set[tuple[int, int]]
+) -> tuple[list[Op], list[Offer]]:
+    """Join each execution with the proposal whose result was read to be its own, where it is the only one.
+
+    Returns:
+        The executions and proposals that are left.
+    """
+    claims: dict[tuple[int, int], list[tuple[Op, Offer]]] = {}
     for op in ops:
         mine = [offer for offer in offers if len(op.outcome.parts) and op.outcome.parts[0].digest in results.of(offer)]
         if len(mine) == 1:
-            pairs.append((op, mine[0]))
-        elif mine:
-            return False
-        else:
-            silent.append(op)
-    if silent:
-        left = [offer for offer in offers if not any(offer is other for _, other in pairs)]
-        if len(silent) > 1 or len(left) != 1:
-            return False
-        pairs.append((silent[0], left[0]))  # all others are told apart, so this is what is left
-    if len({(id(offer[0]), offer[1]) for _, offer in pairs}) != len(pairs):
-        return False
-    for op, offer in pairs:
+            claims.setdefault((id(mine[0][0]), mine[0][1]), []).append((op, mine[0]))
+    for pairs in claims.values():
+        if len(pairs) == 1:
+            _join(*pairs[0], taken)
+    rest = [op for op in ops if op.proposer is None]
+    return rest, [offer for offer in offers if (id(offer[0]), offer[1]) not in taken]
+
+
+def _join_all(ops: list[Op], offers: list[Offer], taken: set[tuple[int, int]]) -> None:
+    ordered = sorted(offers, key=lambda offer: (offer[0].key, offer[1]))
+    for op, offer in zip(sorted(ops, key=lambda op: op.key), ordered, strict=True):
         _join(op, offer, taken)
-    return True
-
-
-def _answered(offer: Offer) -> bool:
-    """Whether the inference had read the result of the call before it proposed it."""
-    op, _, call = offer
-    if op.inputs is None or call.call_id is None:
-        return False
-    return any(part.kind is _RESULT and part.call_id == call.call_id for part in reversed(op.inputs.parts))
 
 
 def _outcome(op: Op) -> tuple[object, ...]:

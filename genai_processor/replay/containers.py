@@ -44,6 +44,6 @@ def _any_text(reader: ListReader, value: str, role: Role) -> ReadList | None:
     parsed = quick_loads(value) if value[:1] in ("[", "{") else None
     try:
         items = items_of(parsed if parsed is not None else value, role)
-    except Unreadable:
+    except (Unreadable, RecursionError):
         items = []
     return reader.of_items(items, OrderEvidence.ARRAY) if items else None

@@ -12,13 +12,14 @@ The canonical form of a value (`canonical_value`), in this order:
 
 A result's wrappers are taken off before (`unwrapped`): the same result is `{"result": 7}` on one span and `7` in a prompt.
 
-All digests are BLAKE2b, 16 bytes. A list's is a chain, so that a history which grows costs only what is new.
+All digests are BLAKE2b, 16 bytes. A list's is over its parts' digests in order, each with its position if it has one.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -80,7 +81,8 @@ USAGE = frozenset({"usage", "usage_metadata", "usageMetadata", "token_usage", "r
 
 _MINTED = MINTED_IDS | MINTED_TIMES | USAGE
 _SIZE = 16
-_START = hashlib.blake2b(b"genai replay list 1", digest_size=_SIZE).digest()
+_START = hashlib.blake2b(b"genai replay list 1", digest_size=_SIZE)
+_START_MARK = 0
 _BLANK: Any = object()
 
 
@@ -95,28 +97,45 @@ def canonical_value(value: Any, *, minted: bool = False) -> bytes:
         value: Text, or what JSON text says. None (nothing recorded) has the form of JSON's null.
         minted: Leave out the keys that a run mints anew. For what a framework made, not for a tool's arguments or result.
     """
+    source: str | None = None
     for left in (1, 0):
         if type(value) is not str:
             break
         value = value.strip()
         if value[:1] not in _STRUCTURED or (parsed := _parsed(value)) is _BLANK:
             return _utf8(value)
-        if type(parsed) is not str and not minted:
-            try:
-                return canonical_text(value)  # not of `parsed`, in which long integers are rounded
-            except (ValueError, RecursionError):  # nested too deep for any canonical form
-                return _utf8(value)
-        if type(parsed) is str and not left:
+        if type(parsed) is not str:
+            source = value
+        elif not left:
             return _utf8(parsed.strip())
         value = parsed
     if minted:
-        value = without_minted(value)
+        value, source = without_minted(value), None
+    return _form(value, source)
+
+
+def _form(value: Any, source: str | None) -> bytes:
+    """The form of a structure, or of a number.
+
+    orjson writes what RFC 8785 asks for, but for floats without a fraction, exponents and the order of exotic keys, and
+    reads integers beyond 64 bits as floats; wherever a number looks like one of these, the long way is taken, from the text
+    itself if there is one.
+    """
     try:
-        return canonical(value)
-    except (ValueError, RecursionError):  # nested too deep, likewise
-        return b"deep:" + _long_text(value)
+        form = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+        if form[:1] in _CONTAINERS and not _ODD_NUMBER.search(form):
+            return bytes(form)
+    except TypeError:  # integers beyond 64 bits, lone surrogates, types that are none of JSON's
+        form = b""
+    try:
+        return canonical_text(source) if source is not None else canonical(value)
+    except (ValueError, RecursionError):  # nested too deep for any canonical form
+        return _utf8(source) if source is not None else b"deep:" + bytes(form)
 
 
+_CONTAINERS = frozenset({b"{", b"["})
+# orjson writes null for NaN. A number stands behind one of these characters, and so may a text: then the long way is taken.
+_ODD_NUMBER = re.compile(rb"[:,\[](?:null|-?[0-9]+(?:\.0[,\]}]|(?:\.[0-9]+)?e))")
 _STRUCTURED = frozenset('{["')
 
 
@@ -135,13 +154,6 @@ def _parsed(text: str) -> Any:
         except (ValueError, RecursionError):
             pass
     return _BLANK
-
-
-def _long_text(value: Any) -> bytes:
-    try:
-        return bytes(orjson.dumps(value, option=orjson.OPT_SORT_KEYS))
-    except (TypeError, ValueError, RecursionError):
-        return b""
 
 
 def without_minted(value: Any) -> Any:
@@ -194,7 +206,7 @@ _TEXT_BLOCKS = frozenset({"text", "input_text", "output_text"})
 def _block(value: Mapping[str, Any]) -> Any:
     """The text of a text block."""
     kind = value.get("type", value.get("block_type"))
-    if kind in _TEXT_BLOCKS or (kind is None and len(value) == 1):
+    if (isinstance(kind, str) and kind in _TEXT_BLOCKS) or (kind is None and len(value) == 1):
         for key in _TEXT_KEYS:
             if isinstance(value.get(key), str):
                 return value[key]
@@ -240,6 +252,23 @@ def part_digest(role: Role, kind: PartKind, tool: str | None, value: Any) -> byt
         tool: The tool's name, which counts for a call only: many records of a result have none.
         value: Its value; of a result, without wrappers or with them.
     """
+    if type(value) is str and len(value) <= _SHORT:
+        key = (role, kind, tool if kind is _CALL else None, value)
+        known = _recent.get(key)
+        if known is None:
+            if len(_recent) >= _RECENT:
+                _recent.clear()
+            known = _recent[key] = _part_digest(role, kind, tool, value)
+        return known
+    return _part_digest(role, kind, tool, value)
+
+
+_SHORT, _RECENT = 1_024, 4_096
+_recent: dict[tuple[Role, PartKind, str | None, str], bytes] = {}
+"""A value is said, run with, read and repeated: its digest is made once if it is short, and once more if it is not."""
+
+
+def _part_digest(role: Role, kind: PartKind, tool: str | None, value: Any) -> bytes:
     if kind is _RESULT:
         return _hash(b"result\0" + canonical_value(unwrapped(value)))
     if kind is _CALL:
@@ -253,32 +282,64 @@ _TEXT, _CALL, _RESULT = PartKind.TEXT, PartKind.CALL, PartKind.RESULT  # reading
 _TEXTS = {role: f"text\0{role}\0".encode() for role in Role}
 
 
-def chain(before: bytes, part: Part) -> bytes:
-    """The digest of a list that is one part longer than the list whose digest is `before` (that of `EMPTY` to begin with).
-
-    It covers the part's digest and, for calls and results, its position in place of the call id.
-    """
+def _place(part: Part) -> bytes:
+    """What a part adds to the digest of its list."""
     at = part.position
-    return _hash(before + part.digest + (b"" if at is None else b"%d" % at))
+    return part.digest if at is None else part.digest + b"%d" % at
 
 
-def part_list(parts: Iterable[Part], prefix: PartList | None = None) -> PartList:
+def folded(digest: bytes, part: Part) -> bytes:
+    """16 bytes over a digest and one part more, with its position."""
+    return _hash(digest + _place(part))
+
+
+def part_list(parts: Iterable[Part], prefix: PartList | None = None, *, grows: bool = False) -> PartList:
     """An ordered list, its positions as they stand in the parts.
 
     Args:
         parts: The parts after `prefix`.
         prefix: The list that it extends.
+        grows: It will be extended, so keep what makes that cheap.
     """
     tail = tuple(parts)
-    digest = prefix.chain if prefix is not None else _START
-    calls = prefix.calls if prefix is not None else 0
-    chains = []
+    if prefix is not None:
+        calls, mark = prefix.calls, prefix.mark
+        hasher = prefix.hasher.copy() if prefix.hasher is not None else _hasher(prefix)
+    else:
+        calls, mark, hasher = 0, _START_MARK, _START.copy()
+    marks = []
+    places = []
     for part in tail:
-        digest = chain(digest, part)
-        chains.append(digest)
+        digest, at = part.digest, part.position
+        if at is None:
+            places.append(digest)
+        else:
+            places.append(digest + b"%d" % at)
+            if part.kind is _CALL:
+                calls += 1
+        mark = hash((mark, digest, at))
+        marks.append(mark)
+    hasher.update(b"".join(places))
+    return PartList(prefix, tail, tuple(marks), mark, calls, hasher.digest(), hasher if grows else None)
+
+
+def marks_after(parts: PartList, more: PartList) -> int:
+    """The mark of a list that goes on with the parts of another one, its calls counted on."""
+    mark, calls = parts.mark, parts.calls
+    for part in more:
+        at = part.position
         if part.kind is _CALL:
+            at = calls
             calls += 1
-    return PartList(prefix, tail, tuple(chains), digest, calls)
+        mark = hash((mark, part.digest, at))
+    return mark
+
+
+def _hasher(parts: PartList) -> Any:
+    hasher = _START.copy()
+    for part in parts:
+        hasher.update(_place(part))
+    return hasher
 
 
 EMPTY = part_list(())
@@ -293,7 +354,7 @@ def input_digest(parts: PartList, *, system: bytes = b"", tools: bytes = b"") ->
         system: `content_digest` of its system instructions, b"" if none were recorded apart from the messages.
         tools: `content_digest` of its tool definitions, b"" if none were recorded.
     """
-    return _hash(b"input\0" + parts.chain + b"\0" + system + b"\0" + tools)
+    return _hash(b"input\0" + parts.digest + b"\0" + system + b"\0" + tools)
 
 
 def content_digest(value: Any) -> bytes:
@@ -303,7 +364,7 @@ def content_digest(value: Any) -> bytes:
 
 def output_digest(parts: PartList, finish: str | None = None) -> bytes:
     """16 bytes over what a node returned: its ordered parts and the class of its finish reason."""
-    return _hash(b"output\0" + parts.chain + b"\0" + (finish or "").encode())
+    return _hash(b"output\0" + parts.digest + b"\0" + (finish or "").encode())
 
 
 def failure_digest(error_type: str | None, message: str | None) -> bytes:

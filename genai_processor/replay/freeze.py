@@ -25,8 +25,8 @@ from genai_processor.replay.records import (
 _INFERENCE, _TOOL = Operation.INFERENCE, Operation.TOOL
 _RETURN, _PROPOSAL, _RESULT_EDGE = EdgeKind.RETURN, EdgeKind.PROPOSAL, EdgeKind.RESULT
 _WHOLE = State.WHOLE
+_new = tuple.__new__  # cheaper than the named tuples' own
 _NO_LIST = ReadList(State.NOT_RECORDED, EMPTY, OrderEvidence.NO_LIST)
-_NO_STRUCTURE = Structure()
 
 
 def frozen(op: Op) -> tuple[Node, tuple[Edge, ...]]:
@@ -34,52 +34,69 @@ def frozen(op: Op) -> tuple[Node, tuple[Edge, ...]]:
     draft = op.draft
     shown = draft.shown
     key = op.key
-    edges = tuple([Edge(kind, producer.key, key, slot, at, equal) for kind, producer, slot, at, equal in op.found])
-    if len(edges) > 1:
-        edges = tuple(sorted(edges, key=lambda edge: (edge.slot, edge.kind, edge.producer)))
+    edges = tuple(
+        [_new(Edge, (kind, producer.key, key, slot, at, equal)) for kind, producer, slot, at, equal, _ in op.found]
+    )
     begins = op.begins
-    producers = tuple(sorted({e.producer for e in edges if e.kind is not _RETURN and (e.slot < 0 or e.slot >= begins)}))
-    structure = Structure(
-        op.extends.key if op.extends is not None else None,
-        begins,
-        producers,
-        op.fan_in,
-        op.unobserved,
-        op.ambiguous,
-        op.cycle,
-        draft.conflicting,
-        op.call_ambiguous,
+    if len(edges) > 1:
+        edges = tuple(sorted(edges, key=_edge_order))
+        producers = tuple(sorted({e.producer for e in edges if e.kind is not _RETURN and (e.slot < 0 or e.slot >= begins)}))
+    else:
+        producers = tuple([e.producer for e in edges if e.kind is not _RETURN and (e.slot < 0 or e.slot >= begins)])
+    structure = _new(
+        Structure,
+        (
+            op.extends.key if op.extends is not None else None,
+            begins,
+            producers,
+            op.fan_in,
+            op.unobserved,
+            op.ambiguous,
+            op.cycle,
+            draft.conflicting,
+            op.call_ambiguous,
+        ),
     )
     is_call = op.operation is _TOOL or op.operation is Operation.HANDOFF
     call = op.proposer[0].outcome.parts[op.proposer[1]] if op.proposer is not None else None
-    node = Node(
-        key,
-        op.operation or _TOOL,
-        shown.name,
-        op.tool,
-        shown.model,
-        shown.trace_id,
-        (shown.span_id, *[witness.span_id for witness in draft.witnesses]),
-        draft.above.key if draft.above is not None else None,
-        draft.agent_name,
-        draft.conversation,
-        shown.dialect,
-        op.call_id,
-        call.position if call is not None else None,
-        _arguments(op, call) if is_call else _list(op),
-        _outcome(op) if is_call else op.outcome,
-        draft.composite,
-        structure,
-        tuple(sorted([other.key for other in op.attempts])),
+    node = _new(
+        Node,
+        (
+            key,
+            op.operation or _TOOL,
+            shown.name,
+            op.tool,
+            shown.model,
+            shown.trace_id,
+            (shown.span_id, *[witness.span_id for witness in draft.witnesses]),
+            draft.above.key if draft.above is not None else None,
+            draft.agent_name,
+            draft.conversation,
+            shown.dialect,
+            op.call_id,
+            call.position if call is not None else None,
+            _arguments(op, call) if is_call else _list(op),
+            _outcome(op) if is_call else op.outcome,
+            draft.composite,
+            structure,
+            tuple(sorted([other.key for other in op.attempts])),
+        ),
     )
     return node, edges
+
+
+def _edge_order(edge: Edge) -> tuple[int, EdgeKind, str]:
+    return edge.slot, edge.kind, edge.producer
 
 
 def _arguments(op: Op, call: Part | None) -> Inputs:
     """A tool's arguments: as proposed, where that is recorded whole, else as its own span has them."""
     own = op.inputs if op.inputs is not None else _NO_LIST
     if call is not None and not call.missing and (op.proposer is None or op.proposer[0].outcome.state is _WHOLE):
-        parts = part_list((call._replace(position=0),))
+        if len(own.parts) == 1 and own.parts.tail and own.parts.tail[0].digest == call.digest:
+            parts = own.parts
+        else:
+            parts = part_list((call._replace(position=0),))
         return Inputs(_WHOLE, parts, OrderEvidence.NO_LIST, digest=input_digest(parts))
     if own.state is not _WHOLE:
         return Inputs(own.state, own.parts, own.order, states=(own.state,))
@@ -114,7 +131,7 @@ def _positioned(op: Op, parts: PartList) -> PartList:
     slots: dict[int, tuple[Op, int]] = {}
     results: dict[int, Op] = {}
     while at is not None:
-        for kind, producer, slot, producer_slot, _ in at.found:
+        for kind, producer, slot, producer_slot, _, _ in at.found:
             if kind is EdgeKind.ECHO:
                 slots.setdefault(slot, (producer, producer_slot))
             elif kind is _RESULT_EDGE:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from genai_processor.replay.claims import assign_ids
-from genai_processor.replay.lookup import Entry, Found, Index, Op
+from genai_processor.replay.lookup import Entry, Found, Index, Op, proposed_before
 from genai_processor.replay.records import EdgeKind, Operation, Part, PartKind, Role, State
 from genai_processor.replay.tree import Draft, Tree, link_target
 from genai_processor.retry.policy import same_tool
@@ -45,9 +45,12 @@ class World:
                 op = ops_of[id(draft)] = Op(draft)
                 self.ops.append(op)
         self.ops.sort(key=_key)
-        self.said: Index[tuple[int, Part]] = Index()
+        self._said: Index[tuple[int, Part]] = Index()
+        self._said_ids: Index[tuple[int, Part]] | None = None
+        self._said_parts: Index[tuple[int, Part]] | None = None
         self._full: Index[None] = Index()
         self._tools: Index[None] = Index()
+        self._tool_ids: Index[None] | None = None
         self._documents: Index[int] = Index()
         self._inferences = [op for op in self.ops if op.operation is _INFERENCE]
         self._calls = [op for op in self.ops if op.operation is _TOOL or op.operation is Operation.HANDOFF]
@@ -60,10 +63,7 @@ class World:
                 self._full.add(op.full, op, None)
             for at, part in enumerate(op.outcome.parts):
                 if part.kind is _CALL and part.call_id is not None and usable_id(part.call_id, part.tool) is not None:
-                    self.said.add((part.call_id, part.digest), op, (at, part))
-                    self.said.add(part.call_id, op, (at, part))
-                if not part.missing:
-                    self.said.add(part.digest, op, (at, part))
+                    self._said.add((part.call_id, part.digest), op, (at, part))
         for op in self._inferences:
             self._extend(op)
         assign_ids(self._calls, self._inferences)
@@ -71,7 +71,6 @@ class World:
             self._propose(op)
         for op in self._calls:
             if op.call_id is not None:
-                self._tools.add(op.call_id, op, None)
                 digest = _arguments_digest(op)
                 if digest is not None:
                     self._tools.add((op.call_id, digest), op, None)
@@ -86,6 +85,34 @@ class World:
         self._delegate()
         self._note_attempts()
 
+    # Most values are found under an id and a digest. What is found under less is put there only if somebody asks.
+
+    def _under_id(self) -> Index[tuple[int, Part]]:
+        if self._said_ids is None:
+            self._said_ids = Index()
+            for op in self._inferences:
+                for at, part in enumerate(op.outcome.parts):
+                    if part.kind is _CALL and part.call_id is not None and usable_id(part.call_id, part.tool) is not None:
+                        self._said_ids.add(part.call_id, op, (at, part))
+        return self._said_ids
+
+    def _under_value(self) -> Index[tuple[int, Part]]:
+        if self._said_parts is None:
+            self._said_parts = Index()
+            for op in self._inferences:
+                for at, part in enumerate(op.outcome.parts):
+                    if not part.missing:
+                        self._said_parts.add(part.digest, op, (at, part))
+        return self._said_parts
+
+    def _tools_under_id(self) -> Index[None]:
+        if self._tool_ids is None:
+            self._tool_ids = Index()
+            for op in self._calls:
+                if op.call_id is not None:
+                    self._tool_ids.add(op.call_id, op, None)
+        return self._tool_ids
+
     # -- inferences ------------------------------------------------------------------------------------------------
 
     def _extend(self, op: Op) -> None:
@@ -95,9 +122,9 @@ class World:
             return
         for found in inputs.parts.lists():
             length = len(found)
-            for chain in reversed(found.chains):
-                if chain in self._full:
-                    entries = self._full.nearest(chain, op)
+            for mark in reversed(found.marks):
+                if mark in self._full:
+                    entries = self._full.nearest(mark, op)
                     if entries:
                         if len(entries) > 1:
                             op.ambiguous += 1
@@ -132,16 +159,17 @@ class World:
 
     def _result(self, op: Op, slot: int, part: Part, calls: Mapping[int | None, Part]) -> None:
         entries: list[Entry[None]] = []
+        call: Part | None = None
         if part.call_id is not None:
-            call = calls.get(part.position)
+            call = calls.get(part.position) if part.position != -1 else None
             if call is None and part.position != -1:
                 call = _call_at(op, part.position or 0)
             if call is not None:
                 entries = self._tools.nearest((part.call_id, call.digest), op)
             if not entries:
-                entries = self._tools.nearest(part.call_id, op)
-                if len(entries) > 1:
-                    entries = [entry for entry in entries[: _MANY + 1] if _fits(part.tool, entry.op)]
+                entries = self._tools_under_id().nearest(part.call_id, op)
+                if entries:
+                    entries = [entry for entry in entries[: _MANY + 1] if _answers(entry.op, part, call)]
         if not entries:
             op.unobserved += 1
             return
@@ -165,7 +193,7 @@ class World:
             slot += 1
             if part.kind is not _RESULT or part.call_id != call.call_id or any(found.slot == slot for found in op.found):
                 continue
-            entries = other._tools.within(call.call_id)
+            entries = other._tools_under_id().within(call.call_id)
             ops = _delivered(entries, part) if entries else []
             if len(ops) == 1:
                 op.unobserved -= 1
@@ -175,12 +203,14 @@ class World:
     def _echo(self, op: Op, slot: int, part: Part) -> None:
         entries: list[Entry[tuple[int, Part]]] = []
         if part.kind is _CALL and part.call_id is not None:
-            entries = self.said.nearest((part.call_id, part.digest), op) or self.said.nearest(part.call_id, op)
+            entries = self._said.nearest((part.call_id, part.digest), op) or self._under_id().nearest(part.call_id, op)
             entries = [entry for entry in entries if _fits_call(part, entry.what[1])]
+        sure = bool(entries)
         if not entries and not part.missing:
-            entries = self.said.nearest(part.digest, op)
-        if len(entries) > 1:
-            entries = [entry for entry in entries[: _MANY + 1] if not _holds(entry.op, part)] or entries
+            entries = self._under_value().nearest(part.digest, op)[: _MANY + 1]
+            entries = [entry for entry in entries if not _holds(entry.op, part)]
+        elif len(entries) > 1:
+            entries = [entry for entry in entries[: _MANY + 1] if not proposed_before(entry.op, part)] or entries
         producers = {id(entry.op) for entry in entries}
         if not producers:
             op.unobserved += 1
@@ -191,7 +221,7 @@ class World:
         else:
             entry = min(entries, key=lambda entry: entry.what[0])
             at, said = entry.what
-            op.found.append(Found(EdgeKind.ECHO, entry.op, slot, at, said.digest == part.digest))
+            op.found.append(Found(EdgeKind.ECHO, entry.op, slot, at, said.digest == part.digest, sure))
 
     # -- tools -----------------------------------------------------------------------------------------------------
 
@@ -199,20 +229,18 @@ class World:
         """Find who proposed a call; its arguments are then those of the proposal."""
         if op.proposer is None and op.call_id is not None:
             digest = _arguments_digest(op)
-            entries = self.said.nearest((op.call_id, digest), op) if digest is not None else []
+            entries = self._said.nearest((op.call_id, digest), op) if digest is not None else []
             if not entries:
-                entries = [
-                    entry for entry in self.said.nearest(op.call_id, op)[: _MANY + 1] if _fits(entry.what[1].tool, op)
-                ]
-            entries = [entry for entry in entries if not _inside(entry.op, op)]
-            if len({id(entry.op) for entry in entries}) > 1:
-                fresh = [entry for entry in entries if not _answered(entry.op, op.call_id)]
-                entries = fresh or entries
-            if len({id(entry.op) for entry in entries}) > 1:
+                entries = self._under_id().nearest(op.call_id, op)[: _MANY + 1]
+                entries = [entry for entry in entries if _fits(entry.what[1].tool, op)]
+            if op.draft.composite:
+                entries = [entry for entry in entries if not _inside(entry.op, op)]
+            entries = [entry for entry in entries if not proposed_before(entry.op, entry.what[1])]
+            if len(entries) > 1 and len({id(entry.op) for entry in entries}) > 1:
                 op.ambiguous += 1
                 return
             if entries:
-                entry = min(entries, key=lambda entry: entry.what[0])
+                entry = min(entries, key=lambda entry: entry.what[0]) if len(entries) > 1 else entries[0]
                 op.proposer = (entry.op, entry.what[0])
         if op.proposer is None:
             op.unobserved += 1
@@ -221,7 +249,8 @@ class World:
         said = producer.outcome.parts[at]
         own = op.inputs
         equal = own is None or not len(own.parts) or own.parts[0].digest == said.digest
-        op.found.append(Found(EdgeKind.PROPOSAL, producer, 0, at, equal))
+        named = op.draft.shown.call_id is not None
+        op.found.append(Found(EdgeKind.PROPOSAL, producer, 0, at, equal, named))
 
     def _delegate(self) -> None:
         """What went into a composite tool and came out of it again inside, where whole parts are equal."""
@@ -244,7 +273,7 @@ class World:
                         continue
                     for slot, part in enumerate(member.inputs.parts):
                         if part.role is _USER and part.digest in asked:
-                            member.found.append(Found(EdgeKind.DELEGATE, op, slot, 0, True))
+                            member.found.append(Found(EdgeKind.DELEGATE, op, slot, 0, True, False))
             results = {part.digest for part in op.outcome.parts}
             last = [member for member in members if member.draft.shown.answer and member.draft.shown.answer in results]
             if len(last) == 1:
@@ -283,7 +312,7 @@ class World:
             op.ambiguous += 1
         elif producers:
             entry = min(entries, key=lambda entry: entry.what)
-            op.found.append(Found(EdgeKind.DOCUMENT, entry.op, slot, entry.what, True))
+            op.found.append(Found(EdgeKind.DOCUMENT, entry.op, slot, entry.what, True, False))
 
     def _rank(self, op: Op) -> None:
         """A reranking's own documents come from retrievals."""
@@ -293,7 +322,7 @@ class World:
             if part.kind is PartKind.DOCUMENT and not part.missing:
                 entries = [e for e in self._documents.nearest(part.digest, op) if e.op.operation is Operation.RETRIEVAL]
                 if len({id(entry.op) for entry in entries}) == 1:
-                    op.found.append(Found(EdgeKind.DOCUMENT, entries[0].op, slot, entries[0].what, True))
+                    op.found.append(Found(EdgeKind.DOCUMENT, entries[0].op, slot, entries[0].what, True, False))
                 elif entries:
                     op.ambiguous += 1
 
@@ -366,11 +395,13 @@ def _holds(op: Op, part: Part) -> bool:
     return any(mine.digest == part.digest for mine in reversed(op.inputs.parts))
 
 
-def _answered(op: Op, call_id: str) -> bool:
-    """Whether an inference's own input holds the result of a call already: then it did not propose it first."""
-    if op.inputs is None:
+def _answers(op: Op, part: Part, call: Part | None) -> bool:
+    """Whether a result may be a tool's: the tool is the same, and it was not proposed with other arguments."""
+    if not _fits(part.tool, op):
         return False
-    return any(part.kind is _RESULT and part.call_id == call_id for part in reversed(op.inputs.parts))
+    if call is None or op.proposer is None:
+        return True
+    return op.proposer[0].outcome.parts[op.proposer[1]].digest == call.digest
 
 
 def _inside(inner: Op, op: Op) -> bool:

@@ -55,6 +55,7 @@ class _Known(NamedTuple):
     found: ReadList
 
 
+_new = tuple.__new__  # cheaper than the named tuple's own
 _NOTHING = object()
 _TEXTS = 4
 _TRACES = 512
@@ -66,9 +67,11 @@ class ListReader:
     Args:
         keep_values: Keep what parts say, not only their digests.
         length_limit: The attribute value length limit of the SDK, 0 if it had none, None if nobody knows.
+        grows: What is read are histories.
     """
 
-    def __init__(self, *, keep_values: bool, length_limit: int | None) -> None:
+    def __init__(self, *, keep_values: bool, length_limit: int | None, grows: bool = False) -> None:
+        self._grows = grows
         self._keep = keep_values
         self._limit = length_limit or 0
         self._texts: OrderedDict[str, list[_Known]] = OrderedDict()
@@ -83,7 +86,8 @@ class ListReader:
         if known is None:
             known = self._texts[trace_id] = []
             if len(self._texts) > _TRACES:
-                self._texts.popitem(last=False)
+                for old in self._texts.popitem(last=False)[1]:
+                    old.found.parts.hasher = None
         before = best = None
         for before in known:
             if len(before.text) < len(text) and text.startswith(before.text[:-1]) and text[len(before.text) - 1] == ",":
@@ -95,9 +99,10 @@ class ListReader:
         if found.state is _WHOLE and text[:1] == "[" and text[-1:] == "]" and text != "[]":
             if best is not None:
                 known.remove(best)  # who extends the shorter one from now on is another branch, and rare
+                best.found.parts.hasher = None
             known.append(_Known(text, found))
             if len(known) > _TEXTS:
-                del known[0]
+                known.pop(0).found.parts.hasher = None
         return found
 
     def _tail(self, text: str, before: _Known) -> ReadList:
@@ -133,7 +138,7 @@ class ListReader:
             items = items_of(structure)
         except Gap:
             return ReadList(_CUT, EMPTY, OrderEvidence.NOT_RECORDED)
-        except Unreadable:
+        except (Unreadable, RecursionError):
             return ReadList(_UNREADABLE, EMPTY, OrderEvidence.NOT_RECORDED)
         found = self.of_items(items, order)
         return found._replace(state=_REDACTED) if marked else found
@@ -144,7 +149,7 @@ class ListReader:
         parts, missing, marked, cut = self._parts(items, prefix)
         loose = before is not None and before.loose
         unanswered = before.unanswered if before is not None else 0
-        made = part_list(parts, prefix)
+        made = part_list(parts, prefix, grows=self._grows)
         results = before.results if before is not None else 0
         calls = prefix.calls if prefix is not None else 0
         for part in parts:
@@ -188,7 +193,7 @@ class ListReader:
                 elif self._limit and self.is_cut(value):
                     cut = True
             digest = part_digest(role, kind, tool, value)
-            parts.append(Part(role, kind, tool, digest, position, call_id, value if keep else None, is_missing))
+            parts.append(_new(Part, (role, kind, tool, digest, position, call_id, value if keep else None, is_missing)))
         return parts, missing, marked, cut
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from genai_processor.replay.digests import chain, content_digest
+from genai_processor.replay.digests import content_digest, folded
 from genai_processor.replay.lists import ListReader
 from genai_processor.replay.messages import items_of
 from genai_processor.replay.records import Node, OrderEvidence, Part, PartKind, PartList, Role
@@ -54,7 +54,7 @@ class Keys:
         for one in reversed(todo):
             for part in one.tail:
                 if part.role is not Role.SYSTEM and part.kind is not PartKind.REASONING:
-                    digest = chain(digest, part)
+                    digest = folded(digest, part)
             self._known[id(one)] = one, digest  # kept with its id, which is good only as long as the list lives
         return digest
 
@@ -64,7 +64,7 @@ def key_of_prompt(parts: Sequence[Part]) -> bytes:
     digest = b""
     for part in parts:
         if part.role is not Role.SYSTEM and part.kind is not PartKind.REASONING:
-            digest = chain(digest, part)
+            digest = folded(digest, part)
     return digest
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Generic, NamedTuple, TypeVar
 
-from genai_processor.replay.digests import chain
+from genai_processor.replay.digests import EMPTY, marks_after
 from genai_processor.replay.lists import ReadList, best
-from genai_processor.replay.records import EdgeKind, Ending, Operation, Outcome, Part, PartKind, PartList, State
+from genai_processor.replay.records import EdgeKind, Ending, Operation, Outcome, Part, PartKind, State
 from genai_processor.replay.shown import Stands
 from genai_processor.replay.tree import Draft
 from genai_processor.spans.records import View
@@ -21,13 +21,14 @@ _CALL = PartKind.CALL
 
 
 class Found(NamedTuple):
-    """An edge before every node has its key."""
+    """An edge before every node has its key. It is not `sure` if only equal values speak for it, and no id or link."""
 
     kind: EdgeKind
     producer: Op
     slot: int
     producer_slot: int
     equal: bool
+    sure: bool = True
 
 
 class Op:
@@ -38,7 +39,7 @@ class Op:
         inputs: What went in: of an inference its list, of a tool its arguments.
         outcome: What came out, as its own spans say.
         call_id: The call id, recorded on its span or taken from the proposal that it was joined with.
-        full: For an inference that is recorded whole, the chain digest of its input and output.
+        full: For an inference that is recorded whole, the mark of its input and output.
         extends: The inference whose `full` its list begins with.
         begins: The length of that.
         found: The edges into it, those of `extends` left out.
@@ -91,7 +92,7 @@ class Op:
             self._ask_witnesses(draft)
         if self.call_id is None and (shown.operation is Operation.TOOL):
             self.call_id = _named_by_step(draft)
-        self.full: bytes | None = None
+        self.full: int | None = None
         self.extends: Op | None = None
         self.begins = 0
         self.found: list[Found] = []
@@ -108,7 +109,7 @@ class Op:
         if shown.operation is _INFERENCE and self.inputs is not None and self.inputs.state is State.WHOLE:
             outcome = self.outcome
             if outcome.state is State.WHOLE and outcome.ending is Ending.VALUE and len(outcome.parts):
-                self.full = continued(self.inputs.parts, outcome.parts)
+                self.full = marks_after(self.inputs.parts, outcome.parts)
 
     def _ask_witnesses(self, draft: Draft) -> None:
         """Take from inner spans what the outermost one leaves out."""
@@ -135,18 +136,20 @@ def _named_by_step(draft: Draft) -> str | None:
     return None
 
 
-_UNKNOWN = Outcome(Ending.UNKNOWN, State.NOT_RECORDED, PartList(None, (), (), b"", 0))
+_UNKNOWN = Outcome(Ending.UNKNOWN, State.NOT_RECORDED, EMPTY)
 
 
-def continued(parts: PartList, said: PartList) -> bytes:
-    """The chain digest of a list that goes on with what was said to it."""
-    digest, calls = parts.chain, parts.calls
-    for part in said:
-        if part.kind is _CALL:
-            part = part._replace(position=calls)
-            calls += 1
-        digest = chain(digest, part)
-    return digest
+def proposed_before(op: Op, call: Part) -> bool:
+    """Whether an inference's own input holds a call, or the result of one that it does not show: it only says it again."""
+    if op.inputs is None or call.call_id is None:
+        return False
+    answered = False
+    for part in reversed(op.inputs.parts):
+        if part.call_id == call.call_id:
+            if part.kind is _CALL:
+                return part.digest == call.digest
+            answered = True
+    return answered
 
 
 _T = TypeVar("_T")

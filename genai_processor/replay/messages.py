@@ -87,6 +87,7 @@ _WRAPPERS = (
 )
 _PARTS = ("parts", "content", "contents", "blocks", "text")
 _MAX_ITEMS = 1_000_000
+_new = tuple.__new__  # cheaper than the named tuple's own
 
 
 def items_of(structure: Any, role: Role | None = None) -> list[Item]:
@@ -156,7 +157,7 @@ def _message(node: Mapping[str, Any], role: Role | None, found: list[Item]) -> t
     if indexed is not None:
         return indexed, role
     name = node.get("event.name")
-    if name is not None and name in _EVENT_ROLES:
+    if isinstance(name, str) and name in _EVENT_ROLES:
         inner = node.get("message")
         if inner is not None:
             return inner, _EVENT_ROLES[name]
@@ -167,12 +168,12 @@ def _message(node: Mapping[str, Any], role: Role | None, found: list[Item]) -> t
         _whole(node, _role(node["role"]), found)
         return None
     kwargs = node.get("kwargs")
-    if is_mapping(kwargs) and kwargs.get("type") in _LANGCHAIN_TYPES:  # LangChain's constructor form
+    if is_mapping(kwargs) and _kind(kwargs) in _LANGCHAIN_TYPES:  # LangChain's constructor form
         node = kwargs
     data = node.get("data")
-    if is_mapping(data) and node.get("type") in _LANGCHAIN_TYPES and "content" in data:
+    if is_mapping(data) and _kind(node) in _LANGCHAIN_TYPES and "content" in data:
         node = {"type": node["type"], **data}
-    if node.get("type") in _LANGCHAIN_TYPES and "content" in node:
+    if _kind(node) in _LANGCHAIN_TYPES and "content" in node:
         kind = str(node["type"])
         _whole(node, _ASSISTANT if kind == "AIMessageChunk" else ROLES[kind], found)
         return None
@@ -316,9 +317,24 @@ def _open_calls(found: list[Item]) -> int:
 def _parts(parts: Iterable[Any], role: Role, found: list[Item]) -> None:
     for part in parts:
         if type(part) is dict:
-            kind = part.get("type")
+            kind = _kind(part)
             if kind == "text" and ("content" in part or "text" in part):
                 _add_text(part["content"] if "content" in part else part["text"], role, found)
+                continue
+            if (
+                kind == "tool_call"
+                and type(name := part.get("name")) is str
+                and "arguments" in part
+                and "call_id" not in part
+            ):
+                value = part["arguments"]
+                found.append(Item(_ASSISTANT, _CALL, name, text(part.get("id")), value, value is None))
+                continue
+            if kind == "tool_call_response" and "response" in part and "call_id" not in part and "tool_use_id" not in part:
+                value = part["response"]
+                found.append(
+                    _new(Item, (_TOOL, _RESULT, text(part.get("name")), text(part.get("id")), value, value is None))
+                )
                 continue
             if (item := item_of(part)) is not None:
                 _add_call(item, part, found)
@@ -337,7 +353,12 @@ _THOUGHT_TYPES = frozenset({"reasoning", "thinking", "redacted_thinking", "thoug
 _HOLDERS = frozenset({"type", "kind", "media_type", "mime_type", "modality"})
 
 
-def _other(part: Mapping[str, Any], kind: Any, role: Role, found: list[Item]) -> None:
+def _kind(part: Mapping[str, Any], key: str = "type") -> str | None:
+    kind = part.get(key)
+    return kind if isinstance(kind, str) else None
+
+
+def _other(part: Mapping[str, Any], kind: str | None, role: Role, found: list[Item]) -> None:
     inner = part.get("message_content")
     if is_mapping(inner):  # OpenInference
         _parts([dict(inner)], role, found)
@@ -346,7 +367,8 @@ def _other(part: Mapping[str, Any], kind: Any, role: Role, found: list[Item]) ->
     if is_mapping(call):
         _add_flat_call(part, found)
         return
-    kind = part.get("block_type", kind)
+    if "block_type" in part:
+        kind = _kind(part, "block_type")
     if kind in _TEXT_TYPES:
         for key in ("text", "content", "output_text"):
             if isinstance(part.get(key), str):
@@ -368,7 +390,7 @@ def _without_role(part: Mapping[str, Any]) -> dict[str, Any]:
 def _add_text(value: Any, role: Role, found: list[Item]) -> None:
     if isinstance(value, str):
         if value and not value.isspace():
-            found.append(Item(role, _TEXT, None, None, value, False))
+            found.append(_new(Item, (role, _TEXT, None, None, value, False)))
     elif value is None:
         found.append(Item(role, _TEXT, None, None, None, True))
     elif isinstance(value, (list, tuple)):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 from genai_processor.replay.lookup import Op
@@ -24,12 +25,48 @@ def producers_of(op: Op) -> list[Op]:
 def arrange(ops: list[Op]) -> list[Op]:
     """Put the operations of one world in order, set their `level`, and mark those on a circle.
 
+    Equal values may be a coincidence: an edge for which nothing else speaks does not make a circle, it is one of several
+    sources that the value may have.
+
     Args:
         ops: The operations, sorted by key.
 
     Returns:
         Producers before consumers, by level, then by key; last those on circles and what depends on them, by key.
     """
+    order, left = _levels(ops)
+    if left:
+        done = set(map(id, order))
+        if _doubt(list(_circles(left, done))):
+            order, left = _levels(ops)
+            done = set(map(id, order))
+    if left:
+        for circle in _circles(left, done):
+            for op in circle:
+                op.cycle = True
+        level = 1 + max([op.level for op in order], default=-1)
+        for op in left:
+            op.level = level
+        order.extend(left)
+    return order
+
+
+def _doubt(circles: list[list[Op]]) -> bool:
+    """Drop what only equal values speak for out of circles; whether there was any."""
+    found = False
+    for circle in circles:
+        members = set(map(id, circle))
+        for op in circle:
+            kept = [edge for edge in op.found if edge.sure or id(edge.producer) not in members or edge.kind is _RETURN]
+            if len(kept) < len(op.found):
+                op.ambiguous += len(op.found) - len(kept)
+                op.found = kept
+                found = True
+    return found
+
+
+def _levels(ops: list[Op]) -> tuple[list[Op], list[Op]]:
+    """The operations by level, and those that have none because they are on a circle or behind one."""
     waiting: dict[int, int] = {}
     consumers: dict[int, list[Op]] = {}
     ready: list[Op] = []
@@ -58,18 +95,14 @@ def arrange(ops: list[Op]) -> list[Op]:
             following.sort(key=lambda op: op.key)
         ready = following
         level += 1
-    if len(order) < len(ops):
-        done = set(map(id, order))
-        left = [op for op in ops if id(op) not in done]
-        _mark_circles(left, done)
-        for op in left:
-            op.level = level
-        order.extend(left)
-    return order
+    if len(order) == len(ops):
+        return order, []
+    done = set(map(id, order))
+    return order, [op for op in ops if id(op) not in done]
 
 
-def _mark_circles(left: list[Op], done: set[int]) -> None:
-    """Mark the operations that are on a circle: strongly connected components (Tarjan), with a stack of its own."""
+def _circles(left: list[Op], done: set[int]) -> Iterator[list[Op]]:
+    """The circles among operations: strongly connected components (Tarjan), with a stack of its own."""
     number: dict[int, int] = {}
     lowest: dict[int, int] = {}
     path: list[Op] = []
@@ -106,8 +139,7 @@ def _mark_circles(left: list[Op], done: set[int]) -> None:
                     if member is op:
                         break
                 if len(component) > 1 or any(producer is op for producer in producers_of(op)):
-                    for member in component:
-                        member.cycle = True
+                    yield component
 
 
 def mark_fan_ins(ops: list[Op]) -> None:

@@ -85,22 +85,33 @@ class PartList(Sequence[Part]):
     Attributes:
         prefix: The list with which it begins, or None.
         tail: The parts after that.
-        chains: For each part of the tail, 16 bytes over all parts up to it, in order and with their positions
-            (`digests.chain`).
-        chain: The last of these; two lists are equal if their chains are.
+        marks: For each part of the tail, a number over all parts up to it: equal beginnings have equal marks. It is good for
+            looking up, and another one in each process.
+        mark: The last of these.
         calls: How many of all its parts are calls.
+        digest: 16 bytes over all parts, in order and with their positions (`digests.part_list`). Lists are equal if it is.
+        hasher: What makes the digest of a list that goes on from here, or None.
     """
 
-    __slots__ = ("_length", "calls", "chain", "chains", "prefix", "tail")
+    __slots__ = ("_length", "calls", "digest", "hasher", "mark", "marks", "prefix", "tail")
 
     def __init__(
-        self, prefix: PartList | None, tail: tuple[Part, ...], chains: tuple[bytes, ...], chain: bytes, calls: int
+        self,
+        prefix: PartList | None,
+        tail: tuple[Part, ...],
+        marks: tuple[int, ...],
+        mark: int,
+        calls: int,
+        digest: bytes,
+        hasher: Any = None,
     ) -> None:
         self.prefix = prefix
         self.tail = tail
-        self.chains = chains
-        self.chain = chain
+        self.marks = marks
+        self.mark = mark
         self.calls = calls
+        self.digest = digest
+        self.hasher = hasher
         self._length: int = len(tail) + (prefix._length if prefix is not None else 0)
 
     def __len__(self) -> int:
@@ -149,10 +160,10 @@ class PartList(Sequence[Part]):
         raise IndexError(index)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, PartList) and self._length == other._length and self.chain == other.chain
+        return isinstance(other, PartList) and self._length == other._length and self.digest == other.digest
 
     def __hash__(self) -> int:
-        return hash(self.chain)
+        return hash(self.digest)
 
     def __repr__(self) -> str:
         return f"PartList({list(self)!r})"

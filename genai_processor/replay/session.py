@@ -201,13 +201,13 @@ class Session(Latch):
             Stop: It is not what was recorded.
         """
         recorded = node.outcome.parts
-        if node.outcome.ending is Ending.VALUE and node.outcome.state is State.WHOLE and parts.chain != recorded.chain:
+        if node.outcome.ending is Ending.VALUE and node.outcome.state is State.WHOLE and parts.digest != recorded.digest:
             self.diverged(
                 f"The output of {named(node)} is not what was recorded",
                 node=node,
                 where="output",
-                expected=recorded.chain,
-                got=parts.chain,
+                expected=recorded.digest,
+                got=parts.digest,
                 different=difference(recorded, parts),
             )
         self._proposals.expect(node, parts, [part.call_id or "" for part in parts])

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`replay plan`, `replay audit`, and what a scan's JSON says of replay."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from cli_helpers import run
+
+CORPUS = Path(__file__).parent.parent / "data" / "corpus"
+WITH = str(CORPUS / "langchain__genai" / "s01_ok.jsonl")
+WITHOUT = str(sorted((CORPUS / "pydantic-ai__native-v5__nocontent").glob("*.jsonl"))[0])
+
+
+def test_a_plan_is_a_tree_for_people() -> None:
+    done = run("replay", "plan", WITH)
+    assert done.code == 0
+    lines = done.out.decode().splitlines()
+    assert lines[0].startswith("invoke_agent")
+    assert any("inject" in line and "effect_not_declared" in line for line in lines)
+    assert lines[-1].strip() == "0 recompute  3 inject  0 refuse"
+
+
+def test_what_is_declared_is_recomputed() -> None:
+    done = run("replay", "plan", "--recompute", "chat", "--deterministic", "create_*", WITH)
+    assert done.out.decode().splitlines()[-1].strip() == "3 recompute  0 inject  0 refuse"
+
+
+def test_a_plan_as_json_has_nodes_in_order_with_edges_and_digests() -> None:
+    done = run("replay", "plan", "--format", "json", WITH)
+    plan = done.json()
+    assert [node["operation"] for node in plan["nodes"]] == ["inference", "tool", "inference"]
+    assert [edge["kind"] for edge in plan["nodes"][2]["edges"]] == ["echo", "result"]
+    assert all(len(node["input_digest"]) == 32 for node in plan["nodes"])
+    assert plan["problems"] == []
+
+
+def test_a_plan_as_mermaid_draws_every_node_and_edge() -> None:
+    lines = run("replay", "plan", "--format", "mermaid", WITH).out.decode().splitlines()
+    assert lines[0] == "flowchart TD"
+    assert sum("]:::inject" in line for line in lines) == 3
+    assert sum("-->" in line for line in lines) == 3
+
+
+def test_an_audit_says_what_to_record() -> None:
+    done = run("replay", "audit", WITH, WITHOUT)
+    assert done.code == 0
+    assert "1 of 2 files could be replayed" in done.out.decode()
+    assert "input_withheld: switch content capture on" in done.out.decode()
+    audit = run("replay", "audit", "--format", "json", WITH, WITHOUT).json()
+    assert audit["files"] == 2
+    (langchain,) = [row for row in audit["instrumentations"] if row["instrumentation"] == "LangChain (official)"]
+    assert (langchain["nodes"], langchain["inject"], langchain["refuse"]) == (3, 3, 0)
+
+
+def test_a_file_that_is_not_there_is_said_and_the_rest_planned() -> None:
+    done = run("replay", "plan", "--format", "json", "/nowhere.jsonl", WITH)
+    assert done.code == 1
+    assert len(done.json()["nodes"]) == 3
+    assert done.json()["problems"][0]["place"] == "/nowhere.jsonl"
+
+
+def test_a_scans_json_says_for_every_span_what_a_replay_would_do() -> None:
+    report = run("scan", "--format", "json", WITH).json()
+    rows = report["replay"][WITH]
+    assert {row.get("decision", "container") for row in rows.values()} == {"inject", "container"}
+    orders = [row["input_order"] for row in rows.values() if "input_order" in row]
+    assert orders == [["call_lab_c1"]]
+
+
+def test_a_scan_says_nothing_of_replay_where_nobody_asks() -> None:
+    assert "replay" not in run("scan", "--format", "json", "--no-replay", WITH).json()
+    kinds = [json.loads(line)["kind"] for line in run("scan", "--format", "jsonl", WITH).out.splitlines()]
+    assert "replay" not in kinds
+    asked = [json.loads(line)["kind"] for line in run("scan", "--format", "jsonl", "--replay", WITH).out.splitlines()]
+    assert "replay" in asked
