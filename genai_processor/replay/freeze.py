@@ -114,6 +114,8 @@ def _list(op: Op) -> Inputs:
     states = held if read.state is _WHOLE or read.state in held else (read.state, *held)
     if read.unanswered and read.state is _WHOLE:
         states = (*states, State.DELTA)
+    elif op.lacks is not None and op.lacks not in states:
+        states = (*states, op.lacks)
     parts = _positioned(op, read.parts) if read.loose and not states else read.parts
     if not states:
         digest = input_digest(parts, system=shown.system, tools=shown.tools)

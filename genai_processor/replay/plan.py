@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from genai_processor.replay.beginnings import mark_beginnings
 from genai_processor.replay.boundary import decide
 from genai_processor.replay.cover import containers_of, draw
 from genai_processor.replay.freeze import frozen
@@ -99,6 +100,7 @@ class Planner:
         for group in join_worlds(worlds):
             ops = arrange(group)
             mark_fan_ins(ops)
+            mark_beginnings(ops)
             for op in ops:
                 node, edges = frozen(op)
                 nodes.append(node)
