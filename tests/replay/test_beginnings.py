@@ -168,8 +168,9 @@ def test_values_that_were_edited_in_place_are_no_loss_and_words_of_the_model_are
     first, second = ask(history[:1], calls(C1)), ask(history, says("x"))
     edited = ask([user("a"), calls(C1), result("c1xq", "[cleared]"), says("x"), user("b")], says("y"))
     assert reasons(first, second, edited)[2][0] not in ("input_delta", "input_compacted")
-    lost = ask([user("a"), says("I searched"), user("a long result"), says("x"), user("b")], says("y"))
-    assert reasons(first, second, lost)[2] == ["input_compacted"]
+    spoken = ask([user("a"), says("hm"), user("c")], says("z"))
+    lost = ask([user("a"), says("we spoke of a"), user("c"), says("z"), user("d")], says("w"))
+    assert reasons(spoken, lost)[1] == ["input_compacted"]
 
 
 def test_parts_that_were_added_are_no_loss() -> None:
@@ -271,6 +272,14 @@ def test_an_agent_that_sends_histories_and_once_a_broken_one_is_not_taken_for_on
     second = ask([user("a"), calls(C1), result("c1xq", "r1")], says("x"))
     broken = ask([result("c1xq", "r1"), says("x"), user("b")], says("y"))
     assert reasons(first, second, broken) == [["constant_inputs"], ["source_unobserved"], ["input_delta"]]
+
+
+def test_a_list_with_two_results_of_one_call_makes_no_other_list_doubtful() -> None:
+    root = ask([user("a")], calls(C1))
+    broken = ask([user("a"), calls(C1), result("c1xq", "r1"), result("c1xq", "r2")], says("x"))
+    assert reasons(root, broken) == [["constant_inputs"], ["input_delta"]]
+    alone = ask([user("b"), result("c9xq", "r1")], says("x"))
+    assert reasons(root, alone) == [["constant_inputs"], ["input_delta"]]
 
 
 def test_a_mark_tells_which_list_is_a_continuation() -> None:
