@@ -6,6 +6,7 @@ from __future__ import annotations
 from genai_processor.replay.digests import EMPTY, input_digest, output_digest, part_list
 from genai_processor.replay.lists import ReadList
 from genai_processor.replay.lookup import Op
+from genai_processor.replay.order import is_ancestor
 from genai_processor.replay.records import (
     Edge,
     EdgeKind,
@@ -25,6 +26,8 @@ from genai_processor.replay.records import (
 _INFERENCE, _TOOL = Operation.INFERENCE, Operation.TOOL
 _RETURN, _PROPOSAL, _RESULT_EDGE = EdgeKind.RETURN, EdgeKind.PROPOSAL, EdgeKind.RESULT
 _WHOLE = State.WHOLE
+_MANY = 64
+"""So many readers of other values are compared with the first one."""
 _new = tuple.__new__  # cheaper than the named tuples' own
 _NO_LIST = ReadList(State.NOT_RECORDED, EMPTY, OrderEvidence.NO_LIST)
 
@@ -34,8 +37,17 @@ def frozen(op: Op) -> tuple[Node, tuple[Edge, ...]]:
     draft = op.draft
     shown = draft.shown
     key = op.key
+    is_call = op.operation is _TOOL or op.operation is Operation.HANDOFF
+    if is_call:
+        op.outcome = _outcome(op)
     edges = tuple(
-        [_new(Edge, (kind, producer.key, key, slot, at, equal)) for kind, producer, slot, at, equal, _ in op.found]
+        [
+            _new(
+                Edge,
+                (kind, producer.key, key, slot, at, equal and (len(producer.read) < 2 or _is_equal(op, slot, producer))),
+            )
+            for kind, producer, slot, at, equal, _ in op.found
+        ]
     )
     begins = op.begins
     if len(edges) > 1:
@@ -57,7 +69,6 @@ def frozen(op: Op) -> tuple[Node, tuple[Edge, ...]]:
             op.call_ambiguous,
         ),
     )
-    is_call = op.operation is _TOOL or op.operation is Operation.HANDOFF
     call = op.proposer[0].outcome.parts[op.proposer[1]] if op.proposer is not None else None
     node = _new(
         Node,
@@ -76,13 +87,21 @@ def frozen(op: Op) -> tuple[Node, tuple[Edge, ...]]:
             op.call_id,
             call.position if call is not None else None,
             _arguments(op, call) if is_call else _list(op),
-            _outcome(op) if is_call else op.outcome,
+            op.outcome,
             draft.composite,
             structure,
             tuple(sorted([other.key for other in op.attempts])),
         ),
     )
     return node, edges
+
+
+def _is_equal(op: Op, slot: int, producer: Op) -> bool:
+    """Whether one of several readers read what came out in the end; of another kind of edge, True."""
+    if op.inputs is None or not 0 <= slot < len(op.inputs.parts):
+        return True
+    part, made = op.inputs.parts[slot], producer.outcome.parts
+    return part.kind is not PartKind.RESULT or not len(made) or made[0].digest == part.digest
 
 
 def _edge_order(edge: Edge) -> tuple[int, EdgeKind, str]:
@@ -153,20 +172,35 @@ def _positioned(op: Op, parts: PartList) -> PartList:
     return part_list(made)
 
 
+def _first(read: list[tuple[Op, Part]]) -> Part | None:
+    """What was read before a history was edited: by the reader that everybody who read something else descends from."""
+    reader, part = min(read, key=lambda one: (one[0].level, one[0].key))
+    others = [other for other, one in read if one.digest != part.digest]
+    return part if len(others) <= _MANY and all(is_ancestor(reader, other) for other in others) else None
+
+
 def _outcome(op: Op) -> Outcome:
-    """A tool's outcome: how it ended is told by its own span, what came of it by whoever read it."""
+    """A tool's outcome: how it ended is told by its own span, what came of it by whoever read it.
+
+    Where readers disagree, and none of them read what its span says, the span is right; without one, whoever read it first.
+    """
     own = op.outcome
     if not op.read:
         return own
-    parts = {
-        part.digest: part
+    read = [
+        (reader, part)
         for reader, part in op.read
         if not part.missing and reader.inputs is not None and reader.inputs.state is _WHOLE
-    }
-    if not parts:
+    ]
+    if not read:
         return own
     mine = own.parts[0].digest if len(own.parts) else None
-    part = parts[mine] if mine in parts else parts[min(parts)]
+    part = next((one for _, one in read if one.digest == mine), read[0][1])
+    if part.digest != mine and any(one.digest != part.digest for _, one in read):
+        first = _first(read) if own.ending is Ending.UNKNOWN else None
+        if first is None:
+            return own
+        part = first
     readers = tuple(sorted({reader.key for reader, one in op.read if one.digest == part.digest}))
     made = part_list((part._replace(position=0, tool=None),))
     if own.ending is Ending.UNKNOWN:

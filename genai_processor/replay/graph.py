@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from genai_processor.replay.claims import assign_ids
 from genai_processor.replay.lookup import Entry, Found, Index, Op, proposed_before
 from genai_processor.replay.records import EdgeKind, Operation, Part, PartKind, Role, State
-from genai_processor.replay.tree import Draft, Tree, link_target
+from genai_processor.replay.tree import Draft, Tree, composite_around, link_target
 from genai_processor.retry.policy import same_tool
 from genai_processor.spans.values import index_like, usable_id
 
@@ -255,10 +255,9 @@ class World:
     def _delegate(self) -> None:
         """What went into a composite tool and came out of it again inside, where whole parts are equal."""
         inside: dict[int, list[Op]] = {}
+        known: dict[int, Draft | None] = {}
         for op in self._inferences:
-            scope = op.draft.scope
-            while scope is not None and not scope.composite:
-                scope = scope.scope
+            scope = composite_around(op.draft.scope, known)
             if scope is not None and scope.shown.operation is _TOOL:
                 inside.setdefault(id(scope), []).append(op)
         for op in self._calls:
