@@ -30,7 +30,7 @@ from genai_processor.replay import (
     State,
     plan,
 )
-from genai_processor.spans.records import Link, Span
+from genai_processor.spans.records import Event, Link, Span
 
 VOID = {"meta", "br", "input", "path", "rect"}
 SCRIPTED = re.compile(r"^on|^style$|^src$|^srcset$|^action$|^formaction$")
@@ -181,6 +181,20 @@ def test_the_slots_of_an_input_stand_at_its_box_in_recorded_order() -> None:
     assert [found.nodes[edge[1]].call_id for edge in into] == ["call_c3", "call_a1", "call_b2"]
 
 
+def test_of_many_slots_the_arrows_still_come_in_recorded_order() -> None:
+    ids = [f"call_a{at}" for at in range(12)]
+    proposed = calls(*[(one, "search", {"q": one}) for one in ids])
+    spans = [ask([user("u")], proposed), ask([user("u"), proposed, *[result(one, one) for one in ids[::-1]]], says("done"))]
+    spans += [tool("search", id=one, args=json.dumps({"q": one}), result=one) for one in ids]
+    found = plan(spans)
+    shown = Page(page(found, "x"))
+    last = next(at for at, node in enumerate(found.nodes) if node.key.endswith(spans[1].span_id))
+    into = [arrow for arrow in shown.marked("result") if arrow.get("data-to") == str(last)]
+    assert [found.nodes[int(arrow["data-from"])].call_id for arrow in into] == ids[::-1]
+    ends = [float(arrow["d"].replace("V", " ").split()[-2]) for arrow in into]
+    assert ends == sorted(ends)
+
+
 HOSTILE = {
     "boss": "</script><script>alert(1)</script>",
     "research": "a\"b'c<img src=x onerror=alert(2)> --> ]]></style> {{facts}} {{script}}",
@@ -195,6 +209,7 @@ def test_hostile_names_and_values_are_text_and_nothing_else(values: bool) -> Non
     plain = made(run(), values=values)
     assert Counter(tag for tag, _ in shown.elements) == Counter(tag for tag, _ in plain.elements)
     assert len(shown.scripts) == 2
+    assert set(shown.scripts[0]) & set("<>&") == set()
     for _, attributes in shown.elements:
         assert [name for name in attributes if SCRIPTED.search(name)] == []
     assert "</script><script>alert(1)</script>" in shown.text
@@ -228,13 +243,14 @@ def test_only_what_the_page_itself_brings_may_run_and_nothing_may_be_fetched() -
 def test_no_recorded_value_is_on_the_page_unless_it_is_asked_for() -> None:
     secret = "swordfish 4711"
     spans = run(said=secret)
-    spans.append(tool("pay", id="call_p3", args=json.dumps({"pin": secret}), error=f"Error: {secret}"[:5], trace="9" * 32))
-    spans[-1] = spans[-1]._replace(attributes={**spans[-1].attributes, "error.message": secret})
+    raised = Event("exception", {"exception.type": "ValueError", "exception.message": f"no {secret} here"})
+    spans.append(tool("pay", id="call_p3", args="{}", error="ValueError", events=[raised], trace="9" * 32))
     kept = plan(spans, keep_values=True)
     assert secret not in page(kept, "x").decode()
     assert "swordfish" not in page(kept, "x").decode()
     with_values = page(kept, "x", values=True).decode()
     assert with_values.count(secret) > 5
+    assert f"no {secret} here" in with_values
     assert "This page holds recorded messages, arguments and results." in with_values
 
 
