@@ -153,7 +153,7 @@ def test_a_boundary_says_what_it_covers_and_where_it_comes_from() -> None:
     assert (
         "Boundary. Its recorded outcome stands for the 1 node inside. Moved up from chat demo-model, refused." in shown.text
     )
-    assert "Boundary. Refused, and nothing around it can stand for it." in shown.text
+    assert "Boundary. It stands alone; what depends on it is unverified." in shown.text
     assert len(shown.marked("boundary")) == 3  # the row, the frame in the graph, and what is written on that
     assert [row["class"].split()[-1] for row in shown.marked("covered") if row.get("role") == "treeitem"] == ["k1"]
 
@@ -261,6 +261,10 @@ def test_a_value_on_the_page_is_cut_where_nobody_would_read_on() -> None:
 
 def test_a_name_of_a_megabyte_does_not_make_the_page_large() -> None:
     huge = {"boss": "b" * 1_000_000, "research": "r" * 1_000_000, "refund": "é" * 1_000_000}
+    content = page(plan(run({**huge, **{"refund": "\u202e" * 1_000_000}})), "f" * 1_000_000).decode()
+    written = re.findall(r'class="(?:subject|operation)" x="12"[^>]*>([^<]*)<', content)
+    assert written
+    assert max(map(len, written)) <= 26  # what a box has room for
     content = page(plan(run(huge)), "f" * 1_000_000)
     assert len(content) < len(page(plan(run()), "x")) + 20_000
     assert "(1,000,000 characters)" in content.decode()

@@ -63,7 +63,7 @@ def page(plan: Plan, name: str, *, values: bool = False, most: int = MOST_NODES)
         "values": '<p class="left-out">This page holds recorded messages, arguments and results.</p>' if values else "",
         "tree": "".join(shown_rows),
         "graph": graph(plan, chosen, edges),
-        "legend": legend({edge[0] for edge in edges}),
+        "legend": legend(plan, edges),
         "overview": "\n".join(overview(plan)),
         "facts": island(facts),
         "style": style,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from genai_processor.cli.console import printable
 from genai_processor.cli.page.blocks import Block, Drawn
 from genai_processor.cli.page.chosen import Chosen
 from genai_processor.cli.page.facts import subject
@@ -14,7 +15,7 @@ from genai_processor.cli.page.tree import title
 from genai_processor.replay import EdgeKind, Node, OrderEvidence, Plan
 
 _PAD, _CAP = 12, 22
-_NUMBERS, _LETTERS = 7, 21
+_NUMBERS, _LETTERS, _SMALL = 7, 22, 26
 _RULE = f'<path class="rule" d="M1 16H{WIDTH - 1}"/>'
 
 
@@ -172,11 +173,20 @@ def _clipped(node: Node) -> str:
 
 
 def _names(node: Node) -> str:
-    name, what = html(shown(node.name, 18)), html(shown(subject(node), _LETTERS))
+    name, what = _short(node.name, 16), _short(subject(node), _LETTERS)
     if not what:
-        return f'<text class="subject" x="12" y="40">{html(shown(node.name, _LETTERS))}</text>'
-    call = f" {html(shown(node.call_id, 10))}" if node.call_id else ""
-    return f'<text class="operation" x="12" y="29">{name}{call}</text><text class="subject" x="12" y="45">{what}</text>'
+        return f'<text class="subject" x="12" y="40">{html(_short(node.name, _LETTERS))}</text>'
+    if node.call_id:
+        name += f" {_short(node.call_id, _SMALL - 1 - len(name))}"
+    return (
+        f'<text class="operation" x="12" y="29">{html(name)}</text><text class="subject" x="12" y="45">{html(what)}</text>'
+    )
+
+
+def _short(text: str, most: int) -> str:
+    """As much of a text as a box has room for, escapes included."""
+    said = printable(text[: most + 1])
+    return said if len(said) <= most else f"{said[: most - 1]}…"
 
 
 def _padded(frame: Frame) -> Frame:

@@ -13,7 +13,7 @@ from genai_processor.cli.page.layout import HEIGHT, WIDTH
 from genai_processor.cli.page.text import html
 from genai_processor.replay import Plan
 
-_MARGIN, _HEAD, _BETWEEN, _SHELF = 28, 30, 56, 1_160
+_MARGIN, _HEAD, _BETWEEN, _SHELF, _LETTER = 28, 30, 56, 1_160, 7.6
 _LABELLED = 60
 """Up to how many drawn edges have their kind written beside them. Of more, those of a chosen node do."""
 
@@ -33,7 +33,7 @@ def graph(plan: Plan, chosen: Chosen, edges: Iterable[EdgeFacts]) -> str:
     for drawing, x, y in placed:
         parts.append(f'<g transform="translate({x:g} {y:g})">\n')
         if len(placed) > 1:
-            parts.append(f'<text class="run" x="0" y="-14">{html(drawing.block.name)}</text>\n')
+            parts.append(f'<text class="run" x="0" y="-14">{html(_fitted(drawing.block.name, drawing.size[0]))}</text>\n')
         frames = list(drawing.frames(plan))
         parts.extend(box for box, _ in frames)
         parts.extend(drawing.arrows(labelled=len(drawn) <= _LABELLED))
@@ -53,6 +53,11 @@ _DEFINITIONS = (
     '<marker id="tip-on" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" markerHeight="9" orient="auto" '
     'markerUnits="userSpaceOnUse"><path class="tip on" d="M0.5 0.8 L7.5 4 L0.5 7.2 Z"/></marker></defs>\n'
 )
+
+
+def _fitted(name: str, width: float) -> str:
+    most = int((width + _BETWEEN / 2) / _LETTER)
+    return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 def _shelve(drawings: Sequence[Drawing]) -> tuple[list[tuple[Drawing, float, float]], tuple[float, float]]:

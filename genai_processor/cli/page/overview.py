@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from genai_processor.cli.page.chosen import Chosen
-from genai_processor.cli.page.facts import problem_facts
+from genai_processor.cli.page.facts import EdgeFacts, problem_facts
 from genai_processor.cli.page.text import html, shown
 from genai_processor.cli.page.tree import counted
 from genai_processor.cli.page.words import CHOICES, EDGES, REASONS
@@ -30,8 +30,11 @@ def summary(plan: Plan) -> str:
     said = f"<strong>{counted(len(plan.nodes), 'node')}</strong>: {decided}."
     if plan.boundaries:
         alone = sum(boundary.moved_to is None for boundary in plan.boundaries)
-        number = f"{len(plan.boundaries):,} {'boundary' if len(plan.boundaries) == 1 else 'boundaries'}"
-        said += f" {number}, of which {alone:,} could not be moved up." if alone else f" {number}, moved up."
+        said += f" {len(plan.boundaries):,} {'boundary' if len(plan.boundaries) == 1 else 'boundaries'}"
+        if alone == len(plan.boundaries):
+            said += " that could not be moved up." if alone == 1 else ", none of which could be moved up."
+        else:
+            said += f", of which {alone:,} could not be moved up." if alone else ", moved up."
     covered = sum(decision.covered_by is not None for decision in plan.decisions.values())
     unverified = sum(decision.unverified_upstream for decision in plan.decisions.values())
     if covered:
@@ -116,8 +119,15 @@ def _declared(plan: Plan) -> str:
     return f"<dl>{''.join(rows)}</dl>" if rows else "<p>Nothing: no tool, no model, no function.</p>"
 
 
-def legend(kinds: set[str]) -> str:
-    """What the signs mean: all decisions, and the kinds of edges that there are."""
+def legend(plan: Plan, edges: Iterable[EdgeFacts]) -> str:
+    """What the signs mean: all decisions, and of everything else what there is.
+
+    Args:
+        plan: The plan.
+        edges: The content edges that are on the page.
+    """
+    drawn = [edge for edge in edges if isinstance(edge[1], int) and isinstance(edge[2], int)]
+    kinds = {edge[0] for edge in drawn}
     signs = [f'<li><span class="says {choice}">{choice}</span></li>' for choice in CHOICES]
     lines = [
         f'<li title="{html(said)}"><svg class="sample" aria-hidden="true"><path class="edge {kind}" d="M1 6H33"/></svg>'
@@ -125,5 +135,9 @@ def legend(kinds: set[str]) -> str:
         for kind, said in EDGES.items()
         if kind in kinds
     ]
-    note = '<li class="note">numbers at a box: the slots of its input, in recorded order</li>' if kinds else ""
-    return f'<ul class="legend">{"".join(signs)}{"".join(lines)}{note}</ul>'
+    notes = ["numbers at a box: the slots of its input, in recorded order"] if kinds else []
+    if any(decision.covered_by is not None for decision in plan.decisions.values()):
+        notes.append("a box with a broken line is covered by the boundary around it")
+    if not all(edge[5] for edge in drawn):
+        notes.append("≠ the framework changed the value on the way")
+    return f'<ul class="legend">{"".join(signs)}{"".join(lines)}{"".join(f"<li>{note}</li>" for note in notes)}</ul>'

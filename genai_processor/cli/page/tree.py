@@ -36,7 +36,7 @@ class _Boundaries:
     def line(self, key: str) -> str:
         """What is written at a boundary, or "" where there is none."""
         if key in self.alone:
-            return "Boundary. Refused, and nothing around it can stand for it. What depends on it is unverified."
+            return "Boundary. It stands alone; what depends on it is unverified."
         count, refused = self.covered.get(key, 0), self.moved.get(key, [])
         if not count:
             return ""
