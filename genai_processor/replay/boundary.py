@@ -8,19 +8,9 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
+from genai_processor.replay.decisions import Choice, Decision, Declared, Mode, Reason
 from genai_processor.replay.reasons import remedy_of
-from genai_processor.replay.records import (
-    Choice,
-    Decision,
-    Declared,
-    Ending,
-    Mode,
-    Node,
-    Operation,
-    OrderEvidence,
-    Reason,
-    State,
-)
+from genai_processor.replay.records import Ending, Node, Operation, OrderEvidence, State
 
 _INFERENCE, _TOOL = Operation.INFERENCE, Operation.TOOL
 _WHOLE = State.WHOLE

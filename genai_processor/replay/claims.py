@@ -8,7 +8,8 @@ apart; else they cannot be told apart, and say so.
 from __future__ import annotations
 
 from genai_processor.replay.lookup import Op, proposed_before
-from genai_processor.replay.records import Part, PartKind, State
+from genai_processor.replay.parts import Part, PartKind
+from genai_processor.replay.records import State
 from genai_processor.spans.values import usable_id
 
 _CALL, _RESULT = PartKind.CALL, PartKind.RESULT

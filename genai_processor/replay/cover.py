@@ -6,22 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from genai_processor.replay.containers import container_lists
+from genai_processor.replay.decisions import Boundary, Choice, Container, Decision, Mode
 from genai_processor.replay.digests import EMPTY, input_digest, output_digest
 from genai_processor.replay.lists import ReadList
-from genai_processor.replay.records import (
-    Boundary,
-    Choice,
-    Container,
-    Decision,
-    EdgeKind,
-    Ending,
-    Inputs,
-    Mode,
-    Node,
-    OrderEvidence,
-    Outcome,
-    State,
-)
+from genai_processor.replay.records import EdgeKind, Ending, Inputs, Node, OrderEvidence, Outcome, State
 from genai_processor.replay.shown import Stands
 from genai_processor.replay.tree import Draft, Tree
 

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from genai_processor.replay.digests import failure_digest
-from genai_processor.replay.records import Ending, Outcome, PartList, State
+from genai_processor.replay.parts import PartList
+from genai_processor.replay.records import Ending, Outcome, State
 from genai_processor.spans.records import Span, StatusCode
 
 _ERROR = int(StatusCode.ERROR)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from genai_processor.replay.digests import EMPTY, input_digest, output_digest, part_list
 from genai_processor.replay.lists import ReadList
 from genai_processor.replay.lookup import Op
+from genai_processor.replay.parts import Part, PartKind, PartList
 from genai_processor.replay.records import (
     Edge,
     EdgeKind,
@@ -15,9 +16,6 @@ from genai_processor.replay.records import (
     Operation,
     OrderEvidence,
     Outcome,
-    Part,
-    PartKind,
-    PartList,
     State,
     Structure,
 )

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 
 from genai_processor.replay.claims import assign_ids
 from genai_processor.replay.lookup import Entry, Found, Index, Op, proposed_before
-from genai_processor.replay.records import EdgeKind, Operation, Part, PartKind, Role, State
+from genai_processor.replay.parts import Part, PartKind, Role
+from genai_processor.replay.records import EdgeKind, Operation, State
 from genai_processor.replay.tree import Draft, Tree, link_target
 from genai_processor.retry.policy import same_tool
 from genai_processor.spans.values import index_like, usable_id

@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 import orjson
 
 from genai_processor.replay.digests import EMPTY, part_digest, part_list
-from genai_processor.replay.messages import Gap, Item, Unreadable, items_of
-from genai_processor.replay.records import OrderEvidence, Part, PartKind, PartList, State
+from genai_processor.replay.items import Gap, Item, Unreadable
+from genai_processor.replay.messages import items_of
+from genai_processor.replay.parts import Part, PartKind, PartList
+from genai_processor.replay.records import OrderEvidence, State
 from genai_processor.spans.values import has_marker, is_withheld, loads
 
 _CALL, _RESULT = PartKind.CALL, PartKind.RESULT

@@ -11,7 +11,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 from genai_processor.replay.digests import EMPTY, marks_after
 from genai_processor.replay.lists import ReadList, best
-from genai_processor.replay.records import EdgeKind, Ending, Operation, Outcome, Part, PartKind, State
+from genai_processor.replay.parts import Part, PartKind
+from genai_processor.replay.records import EdgeKind, Ending, Operation, Outcome, State
 from genai_processor.replay.shown import Stands
 from genai_processor.replay.tree import Draft
 from genai_processor.spans.records import View

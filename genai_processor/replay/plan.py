@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from genai_processor.replay.boundary import decide
 from genai_processor.replay.cover import containers_of, draw
+from genai_processor.replay.decisions import Decision, Declared, Plan, Problem
 from genai_processor.replay.freeze import frozen
 from genai_processor.replay.graph import World, join_worlds, worlds_of
 from genai_processor.replay.lookup import Op
 from genai_processor.replay.order import arrange, mark_fan_ins
 from genai_processor.replay.reading import SpanReader
-from genai_processor.replay.records import Decision, Declared, Node, Plan, Problem
+from genai_processor.replay.records import Node
 from genai_processor.replay.shown import Shown
 from genai_processor.replay.tree import Tree
 from genai_processor.spans.live import from_readable

@@ -11,7 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from genai_processor.errors import ReplayRefusedError
 from genai_processor.replay.digests import output_digest, part_digest, part_list
-from genai_processor.replay.records import EdgeKind, Ending, Node, Outcome, Part, PartKind, PartList, Role, State
+from genai_processor.replay.parts import Part, PartKind, PartList, Role
+from genai_processor.replay.records import EdgeKind, Ending, Node, Outcome, State
 from genai_processor.replay.stopping import Latch, named
 from genai_processor.replay.values import difference
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from genai_processor.replay.digests import EMPTY, output_digest, part_digest, part_list, unwrapped
+from genai_processor.replay.digests import EMPTY, output_digest, part_digest, part_list
 from genai_processor.replay.failures import error_of, failed, is_cancelled, message_of
+from genai_processor.replay.forms import unwrapped
 from genai_processor.replay.lists import ListReader, ReadList
-from genai_processor.replay.records import Ending, OrderEvidence, Outcome, Part, PartKind, PartList, Role, State
+from genai_processor.replay.parts import Part, PartKind, PartList, Role
+from genai_processor.replay.records import Ending, OrderEvidence, Outcome, State
 from genai_processor.spans.arguments import ArgumentsState, read_arguments
 from genai_processor.spans.dialects import Dialect
 from genai_processor.spans.records import Span, StatusCode, ToolCall

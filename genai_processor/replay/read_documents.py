@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from genai_processor.replay.digests import EMPTY, output_digest, part_digest, part_list
 from genai_processor.replay.failures import error_of, failed, is_cancelled, types_of
 from genai_processor.replay.lists import ListReader, ReadList
+from genai_processor.replay.parts import Part, PartKind, Role
 from genai_processor.replay.read_calls import NO_OUTCOME
-from genai_processor.replay.records import Ending, Operation, OrderEvidence, Outcome, Part, PartKind, Role, State
+from genai_processor.replay.records import Ending, Operation, OrderEvidence, Outcome, State
 from genai_processor.replay.sources import in_order_or_none
 from genai_processor.spans.messages import nested
 from genai_processor.spans.records import Span

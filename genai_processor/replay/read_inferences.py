@@ -10,8 +10,9 @@ from typing import Any
 from genai_processor.replay.digests import EMPTY, finish_class, output_digest, part_digest, part_list
 from genai_processor.replay.failures import error_of, failed, is_cancelled, types_of
 from genai_processor.replay.lists import ReadList
+from genai_processor.replay.parts import PartKind, Role
 from genai_processor.replay.read_calls import NO_OUTCOME
-from genai_processor.replay.records import Ending, OrderEvidence, Outcome, PartKind, Role, State
+from genai_processor.replay.records import Ending, OrderEvidence, Outcome, State
 from genai_processor.spans.records import Span
 
 _PREVIOUS = re.compile(r'"(?:previous_response_id|conversation)\\*"\s*:\s*\\*["{]')

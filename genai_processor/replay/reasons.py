@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from genai_processor.replay.records import Operation, Reason
+from genai_processor.replay.decisions import Reason
+from genai_processor.replay.records import Operation
 
 _LIMITS = "raise OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT and OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT, or leave them unset"
 _CONTENT = "switch content capture on in the instrumentation"

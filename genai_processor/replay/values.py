@@ -9,7 +9,8 @@ from itertools import zip_longest
 from typing import Any
 
 from genai_processor.replay.digests import EMPTY, failure_digest, output_digest, part_digest, part_list
-from genai_processor.replay.records import Ending, Node, Operation, Outcome, Part, PartKind, PartList, Role, State
+from genai_processor.replay.parts import Part, PartKind, PartList, Role
+from genai_processor.replay.records import Ending, Node, Operation, Outcome, State
 
 _SHOWN = 160
 _MOST = 5

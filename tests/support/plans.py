@@ -6,26 +6,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from genai_processor.replay.decisions import Choice, Container, Decision, Declared, Mode, Plan, Reason
 from genai_processor.replay.digests import EMPTY, failure_digest, input_digest, output_digest, part_list
+from genai_processor.replay.parts import Part, PartKind, Role
 from genai_processor.replay.records import (
-    Choice,
-    Container,
-    Decision,
-    Declared,
     Edge,
     EdgeKind,
     Ending,
     Inputs,
-    Mode,
     Node,
     Operation,
     OrderEvidence,
     Outcome,
-    Part,
-    PartKind,
-    Plan,
-    Reason,
-    Role,
     State,
     Structure,
     key_of,
