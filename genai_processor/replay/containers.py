@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from genai_processor.replay.digests import EMPTY, part_list
 from genai_processor.replay.items import Unreadable
 from genai_processor.replay.lists import ListReader, ReadList
 from genai_processor.replay.messages import items_of
-from genai_processor.replay.parts import Role
+from genai_processor.replay.parts import EMPTY, Role, part_list
 from genai_processor.replay.records import OrderEvidence, State
 from genai_processor.spans.values import has_marker, is_withheld, quick_loads
 

@@ -7,15 +7,12 @@ All are BLAKE2b, 16 bytes. A list's is over its parts' digests in order, each wi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from typing import Any
 
 from genai_processor.replay.forms import canonical_value, unwrapped
-from genai_processor.replay.parts import Part, PartKind, PartList, Role
+from genai_processor.replay.parts import Part, PartKind, PartList, Role, place
 
 _SIZE = 16
-_START = hashlib.blake2b(b"genai replay list 1", digest_size=_SIZE)
-_START_MARK = 0
 
 
 def _hash(content: bytes) -> bytes:
@@ -61,68 +58,9 @@ _TEXT, _CALL, _RESULT = PartKind.TEXT, PartKind.CALL, PartKind.RESULT  # reading
 _TEXTS = {role: f"text\0{role}\0".encode() for role in Role}
 
 
-def _place(part: Part) -> bytes:
-    """What a part adds to the digest of its list."""
-    at = part.position
-    return part.digest if at is None else part.digest + b"%d" % at
-
-
 def folded(digest: bytes, part: Part) -> bytes:
     """16 bytes over a digest and one part more, with its position."""
-    return _hash(digest + _place(part))
-
-
-def part_list(parts: Iterable[Part], prefix: PartList | None = None, *, grows: bool = False) -> PartList:
-    """An ordered list, its positions as they stand in the parts.
-
-    Args:
-        parts: The parts after `prefix`.
-        prefix: The list that it extends.
-        grows: It will be extended, so keep what makes that cheap.
-    """
-    tail = tuple(parts)
-    if prefix is not None:
-        calls, mark = prefix.calls, prefix.mark
-        hasher = prefix.hasher.copy() if prefix.hasher is not None else _hasher(prefix)
-    else:
-        calls, mark, hasher = 0, _START_MARK, _START.copy()
-    marks = []
-    places = []
-    for part in tail:
-        digest, at = part.digest, part.position
-        if at is None:
-            places.append(digest)
-        else:
-            places.append(digest + b"%d" % at)
-            if part.kind is _CALL:
-                calls += 1
-        mark = hash((mark, digest, at))
-        marks.append(mark)
-    hasher.update(b"".join(places))
-    return PartList(prefix, tail, tuple(marks), mark, calls, hasher.digest(), hasher if grows else None)
-
-
-def marks_after(parts: PartList, more: PartList) -> int:
-    """The mark of a list that goes on with the parts of another one, its calls counted on."""
-    mark, calls = parts.mark, parts.calls
-    for part in more:
-        at = part.position
-        if part.kind is _CALL:
-            at = calls
-            calls += 1
-        mark = hash((mark, part.digest, at))
-    return mark
-
-
-def _hasher(parts: PartList) -> Any:
-    hasher = _START.copy()
-    for part in parts:
-        hasher.update(_place(part))
-    return hasher
-
-
-EMPTY = part_list(())
-"""The list without parts."""
+    return _hash(digest + place(part))
 
 
 def input_digest(parts: PartList, *, system: bytes = b"", tools: bytes = b"") -> bytes:

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from genai_processor.replay.digests import EMPTY, input_digest, output_digest, part_list
 from genai_processor.replay.lists import ReadList
 from genai_processor.replay.lookup import Op
-from genai_processor.replay.parts import Part, PartKind, PartList
+from genai_processor.replay.parts import EMPTY, Part, PartKind, PartList, part_list
 from genai_processor.replay.records import (
     Edge,
     EdgeKind,
@@ -95,10 +94,10 @@ def _arguments(op: Op, call: Part | None) -> Inputs:
             parts = own.parts
         else:
             parts = part_list((call._replace(position=0),))
-        return Inputs(_WHOLE, parts, OrderEvidence.NO_LIST, digest=input_digest(parts))
+        return Inputs(_WHOLE, parts, OrderEvidence.NO_LIST)
     if own.state is not _WHOLE:
         return Inputs(own.state, own.parts, own.order, states=(own.state,))
-    return Inputs(_WHOLE, own.parts, own.order, digest=input_digest(own.parts))
+    return Inputs(_WHOLE, own.parts, own.order)
 
 
 def _list(op: Op) -> Inputs:
@@ -114,9 +113,8 @@ def _list(op: Op) -> Inputs:
         states = (*states, State.DELTA)
     parts = _positioned(op, read.parts) if read.loose and not states else read.parts
     if not states:
-        digest = input_digest(parts, system=shown.system, tools=shown.tools)
-        return Inputs(_WHOLE, parts, read.order, shown.system, shown.tools, digest)
-    return Inputs(states[0], parts, read.order, shown.system, shown.tools, b"", read.unanswered, states)
+        return Inputs(_WHOLE, parts, read.order, shown.system, shown.tools)
+    return Inputs(states[0], parts, read.order, shown.system, shown.tools, read.unanswered, states)
 
 
 def _positioned(op: Op, parts: PartList) -> PartList:
@@ -166,8 +164,8 @@ def _outcome(op: Op) -> Outcome:
     readers = tuple(sorted({reader.key for reader, one in op.read if one.digest == part.digest}))
     made = part_list((part._replace(position=0, tool=None),))
     if own.ending is Ending.UNKNOWN:
-        return Outcome(Ending.VALUE, _WHOLE, made, digest=output_digest(made), witnesses=readers)
+        return Outcome(Ending.VALUE, _WHOLE, made, witnesses=readers)
     witnesses = (*own.witnesses, *readers)
     if own.ending is Ending.VALUE:
-        return own._replace(parts=made, digest=output_digest(made), witnesses=witnesses)
+        return own._replace(parts=made, witnesses=witnesses)
     return own._replace(parts=made, witnesses=witnesses)

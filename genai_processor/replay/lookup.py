@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import Generic, NamedTuple, TypeVar
 
-from genai_processor.replay.digests import EMPTY, marks_after
 from genai_processor.replay.lists import ReadList, best
-from genai_processor.replay.parts import Part, PartKind
+from genai_processor.replay.parts import EMPTY, Part, PartKind
 from genai_processor.replay.records import EdgeKind, Ending, Operation, Outcome, State
 from genai_processor.replay.shown import Stands
 from genai_processor.replay.tree import Draft
@@ -110,7 +109,7 @@ class Op:
         if shown.operation is _INFERENCE and self.inputs is not None and self.inputs.state is State.WHOLE:
             outcome = self.outcome
             if outcome.state is State.WHOLE and outcome.ending is Ending.VALUE and len(outcome.parts):
-                self.full = marks_after(self.inputs.parts, outcome.parts)
+                self.full = self.inputs.parts.mark_after(outcome.parts)
 
     def _ask_witnesses(self, draft: Draft) -> None:
         """Take from inner spans what the outermost one leaves out."""

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, overload
 
 
@@ -60,40 +61,95 @@ class Part(NamedTuple):
     missing: bool = False
 
 
+_CALL = PartKind.CALL
+_START = hashlib.blake2b(b"genai replay list 1", digest_size=16)
+_START_MARK = 0
+
+
 class PartList(Sequence[Part]):
     """An ordered list of parts that shares its beginning with the list that it extends: histories repeat, memory does not.
 
     Attributes:
         prefix: The list with which it begins, or None.
         tail: The parts after that.
-        marks: For each part of the tail, a number over all parts up to it: equal beginnings have equal marks. It is good for
-            looking up, and another one in each process.
-        mark: The last of these.
         calls: How many of all its parts are calls.
-        digest: 16 bytes over all parts, in order and with their positions (`digests.part_list`). Lists are equal if it is.
-        hasher: What makes the digest of a list that goes on from here, or None.
     """
 
-    __slots__ = ("_length", "calls", "digest", "hasher", "mark", "marks", "prefix", "tail")
+    __slots__ = ("_digest", "_hasher", "_length", "_marks", "calls", "prefix", "tail")
 
-    def __init__(
-        self,
-        prefix: PartList | None,
-        tail: tuple[Part, ...],
-        marks: tuple[int, ...],
-        mark: int,
-        calls: int,
-        digest: bytes,
-        hasher: Any = None,
-    ) -> None:
+    def __init__(self, prefix: PartList | None, tail: tuple[Part, ...], calls: int) -> None:
         self.prefix = prefix
         self.tail = tail
-        self.marks = marks
-        self.mark = mark
         self.calls = calls
-        self.digest = digest
-        self.hasher = hasher
-        self._length: int = len(tail) + (prefix._length if prefix is not None else 0)
+        self._length: int = len(tail) if prefix is None else prefix._length + len(tail)
+        self._digest: bytes | None = None
+        self._hasher: Any = None
+        self._marks: tuple[int, ...] | None = None
+
+    # Most lists are never compared with others, so what is only good for that is made when somebody asks; what lists share,
+    # once.
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes over all parts, in order and with their positions. Lists are equal if it is."""
+        if self._digest is None:
+            self._digest = self._hashed().digest()
+        return self._digest
+
+    def _hashed(self) -> Any:
+        path: list[PartList] = []
+        found: PartList | None = self
+        while found is not None and found._hasher is None:
+            path.append(found)
+            found = found.prefix
+        hasher = found._hasher if found is not None else _START
+        for one in reversed(path):
+            hasher = hasher.copy()
+            hasher.update(b"".join([place(part) for part in one.tail]))
+            if one is not self:
+                one._hasher = hasher
+        return hasher
+
+    @property
+    def marks(self) -> tuple[int, ...]:
+        """For each part of the tail, a number over all parts up to it: equal beginnings have equal marks.
+
+        It is good for looking up, and another one in each process.
+        """
+        if self._marks is None:
+            path: list[PartList] = [self]
+            found = self.prefix
+            while found is not None and found._marks is None:
+                path.append(found)
+                found = found.prefix
+            mark = found.mark if found is not None else _START_MARK
+            for one in reversed(path):
+                marks = []
+                for part in one.tail:
+                    mark = hash((mark, part.digest, part.position))
+                    marks.append(mark)
+                one._marks = tuple(marks)
+        assert self._marks is not None
+        return self._marks
+
+    @property
+    def mark(self) -> int:
+        """The last mark."""
+        for found in self.lists():
+            if found.tail:
+                return found.marks[-1]
+        return _START_MARK
+
+    def mark_after(self, more: PartList) -> int:
+        """The mark of a list that goes on with the parts of another one, its calls counted on."""
+        mark, calls = self.mark, self.calls
+        for part in more:
+            at = part.position
+            if part.kind is _CALL:
+                at = calls
+                calls += 1
+            mark = hash((mark, part.digest, at))
+        return mark
 
     def __len__(self) -> int:
         return self._length
@@ -130,6 +186,8 @@ class PartList(Sequence[Part]):
     def __getitem__(self, index: slice) -> tuple[Part, ...]: ...
 
     def __getitem__(self, index: int | slice) -> Part | tuple[Part, ...]:
+        if self.prefix is None:
+            return self.tail[index]
         if isinstance(index, slice):
             return tuple(self)[index]
         at = index + self._length if index < 0 else index
@@ -148,3 +206,28 @@ class PartList(Sequence[Part]):
 
     def __repr__(self) -> str:
         return f"PartList({list(self)!r})"
+
+
+def place(part: Part) -> bytes:
+    """What a part adds to the digest of its list."""
+    at = part.position
+    return part.digest if at is None else part.digest + b"%d" % at
+
+
+def part_list(parts: Iterable[Part], prefix: PartList | None = None) -> PartList:
+    """An ordered list, its positions as they stand in the parts.
+
+    Args:
+        parts: The parts after `prefix`.
+        prefix: The list that it extends.
+    """
+    tail = tuple(parts)
+    calls = prefix.calls if prefix is not None else 0
+    for part in tail:
+        if part.kind is _CALL and part.position is not None:
+            calls += 1
+    return PartList(prefix, tail, calls)
+
+
+EMPTY = part_list(())
+"""The list without parts."""

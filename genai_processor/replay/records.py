@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
+from genai_processor.replay.digests import failure_digest, input_digest, output_digest
 from genai_processor.replay.parts import PartList
 
 
@@ -74,7 +75,6 @@ class Inputs(NamedTuple):
         order: By what the order is known.
         system: 16 bytes over the system instructions recorded apart from the messages, b"" if none are.
         tools: 16 bytes over the tool definitions recorded on the node, b"" if none are.
-        digest: 16 bytes over `parts`, `system` and `tools` (`digests.input_digest`); b"" if nothing is recorded.
         unanswered_results: Results in the list before whose place there is no call that they answer.
         states: Every state that is wrong with it, the first being `state`; empty if it is whole.
     """
@@ -84,9 +84,15 @@ class Inputs(NamedTuple):
     order: OrderEvidence
     system: bytes = b""
     tools: bytes = b""
-    digest: bytes = b""
     unanswered_results: int = 0
     states: tuple[State, ...] = ()
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes over `parts`, `system` and `tools` (`digests.input_digest`); b"" if it is not recorded whole."""
+        if self.state is not State.WHOLE:
+            return b""
+        return input_digest(self.parts, system=self.system, tools=self.tools)
 
 
 class Ending(enum.StrEnum):
@@ -115,7 +121,6 @@ class Outcome(NamedTuple):
         finish: The class of an inference's finish reason (`digests.finish_class`), or None.
         error_type: The recorded type of a failure or pause, fully qualified if the record is, or None.
         error_message: Its message, or None.
-        digest: 16 bytes (`digests.output_digest`, `digests.failure_digest`), b"" if no outcome is recorded whole.
         witnesses: Keys of the spans on which it was read: the node's own, or the consumer whose prompt holds it.
     """
 
@@ -125,8 +130,16 @@ class Outcome(NamedTuple):
     finish: str | None = None
     error_type: str | None = None
     error_message: str | None = None
-    digest: bytes = b""
     witnesses: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes (`digests.output_digest`, `digests.failure_digest`); b"" if no outcome is recorded whole."""
+        if self.state is not State.WHOLE or self.ending is Ending.UNKNOWN:
+            return b""
+        if self.ending is Ending.VALUE:
+            return output_digest(self.parts, self.finish)
+        return failure_digest(self.error_type, self.error_message)
 
 
 class EdgeKind(enum.StrEnum):
