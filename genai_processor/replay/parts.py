@@ -169,6 +169,15 @@ class PartList(Sequence[Part]):
             yield found
             found = found.prefix
 
+    def begins_with(self, other: PartList) -> bool:
+        """Whether another list is one of these."""
+        for found in self.lists():
+            if found is other:
+                return True
+            if found._length < other._length:
+                return False
+        return False
+
     def since(self, start: int) -> tuple[Part, ...]:
         """The parts from a position on, at the cost of those only."""
         tails: list[tuple[Part, ...]] = []

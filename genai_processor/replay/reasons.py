@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from genai_processor.replay.decisions import Reason
 from genai_processor.replay.records import Operation
 
@@ -43,6 +45,7 @@ REMEDIES: dict[Reason, str] = {
 """For each reason, what raises the decision; "" where nothing does or need."""
 
 
+@lru_cache(maxsize=1024)
 def remedy_of(reasons: tuple[Reason, ...], operation: Operation) -> str:
     """What to do first about a decision."""
     for reason in reasons:
