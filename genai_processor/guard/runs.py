@@ -20,6 +20,8 @@ _current: Final[ContextVar[Run | None]] = ContextVar("genai_processor_run", defa
 class Run:
     """A run that is going on.
 
+    Its calls begin and end in many threads at once, so dictionaries are copied, or changed, by single operations.
+
     Args:
         scope: The scope that the application set, if any; calls inside inherit it.
         hint: The scope that the framework knows of, which anything that the application set goes before.
@@ -61,17 +63,18 @@ class Run:
         if turn is None or turn == self._turns.get(parent):
             return ()
         self._turns[parent] = turn
-        for entry in [entry for entry in self._returned.values() if entry.parent == parent]:
-            self._returned.pop(entry.entry_id, None)
-        seen = [entry for within, entry in self._handed_back.values() if within == parent]
+        for entry in tuple(self._returned.values()):
+            if entry.parent == parent:
+                self._returned.pop(entry.entry_id, None)
+        seen = [entry for within, entry in tuple(self._handed_back.values()) if within == parent]
         return tuple(entry for entry in seen if self._handed_back.pop(entry.entry_id, None) is not None)
 
     def delivered(self) -> tuple[Entry, ...]:
         """Note that the model has seen all results; returns what `turn_began` does."""
         self._returned.clear()
-        done = tuple(entry for _, entry in self._handed_back.values())
+        done = tuple(self._handed_back.values())
         self._handed_back.clear()
-        return done
+        return tuple(entry for _, entry in done)
 
     def returned(self, entry: Entry) -> bool:
         """Note that a call has ended well.

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from contextlib import nullcontext
 from typing import Any
@@ -13,7 +14,8 @@ import pytest
 from genai_processor.guard.attempt import Attempt
 from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
-from genai_processor.guard.runs import Run
+from genai_processor.guard.running import running
+from genai_processor.guard.runs import Run, current_run, in_run
 from genai_processor.guard.streams import run_of_asteps
 from genai_processor.guard.threads import Threads, tell
 from genai_processor.ledger import State
@@ -121,3 +123,56 @@ def test_what_a_told_ledger_raises_is_raised() -> None:
 
     with pytest.raises(OSError, match="no room"):
         asyncio.run(tell(Threads(), fail))
+
+
+def test_an_unlucky_moment_leaves_no_claim_behind() -> None:
+    """Threads of one run begin turns, and end calls, as fast as they can."""
+    guard, run, errors = Guard("memory:"), Run(), list[BaseException]()
+
+    def work(number: int) -> None:
+        try:
+            with in_run(run):
+                for turn in (f"{number} {turn}" for turn in range(60)):
+                    with guard.call("agent", f"toolu_{turn}", {}, scope=turn, turn=turn):
+                        for call in range(10):
+                            with guard.call("pay", f"toolu_{turn} {call}", {"order": call}, turn=f"{turn} {call // 5}"):
+                                pass
+        except BaseException as error:  # noqa: BLE001
+            errors.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert errors == []
+    assert guard.ledger.counts()[State.CLAIMED] == 0
+
+
+def test_a_run_that_is_closed_elsewhere_leaves_whatever_is_current_there() -> None:
+    """An asynchronous context manager may be entered in one task, and left in another one, which has a run of its own."""
+    guard = Guard("memory:")
+
+    async def story() -> None:
+        elsewhere = running(guard)
+        await asyncio.create_task(elsewhere.__aenter__())
+        with guard.run("mine"), guard.call("pay", "toolu_1", {}):
+            own = current_run()
+            await elsewhere.__aexit__(None, None, None)
+            assert current_run() is own
+
+        async def copied() -> None:
+            await inherited.__aexit__(None, None, None)
+            assert current_run() is own
+
+        with guard.run("mine"):
+            own, inherited = current_run(), running(guard)
+            await inherited.__aenter__()
+            await asyncio.create_task(copied())
+
+    asyncio.run(story())
