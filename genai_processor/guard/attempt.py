@@ -92,7 +92,9 @@ class Attempt:
             by_the_body: It is the body itself that came back, and no runtime around it that may have turned a failure into
                 a result: if not, a failure that a span of the call shows goes before.
         """
-        if not by_the_body and self.bound.span_failed:
+        if self.bound.body_failed:  # as a decorated function saw, whatever somebody around it made of that
+            self.end(Outcome.FAILED, "failed_body")
+        elif not by_the_body and self.bound.span_failed:
             self.end(Outcome.FAILED, "failed_span")
         else:
             self.end(Outcome.RETURNED, None, value)

@@ -14,6 +14,7 @@ from genai_processor.guard import bindings
 from genai_processor.guard.attempt import NOT_KEPT, Attempt
 from genai_processor.guard.bindings import Bound
 from genai_processor.guard.calls import Call, Key
+from genai_processor.guard.late import runs_later, until_it_has_run
 from genai_processor.guard.modes import GuardMode
 from genai_processor.guard.refused import Refused
 from genai_processor.guard.running import never_began
@@ -54,7 +55,11 @@ class Body:
 
 
 class Guarded:
-    """Claims the calls of one function."""
+    """Claims the calls of one function.
+
+    Args:
+        around: The function is a decorated one itself, which is the body of a call that is claimed here.
+    """
 
     def __init__(
         self,
@@ -65,6 +70,8 @@ class Guarded:
         key: Key | None,
         call_id: Callable[[Mapping[str, Any]], str | None] | None,
         not_started_on: tuple[type[BaseException], ...],
+        *,
+        around: bool,
     ) -> None:
         self.guard = guard
         self._name = name
@@ -73,6 +80,7 @@ class Guarded:
         self._key = key
         self._call_id = call_id
         self._not_started_on = not_started_on
+        self._around = around
 
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attempt | Body | Refused:
         """Claim a call, or take part in one that is claimed.
@@ -89,7 +97,7 @@ class Guarded:
                 return Body(outer, self._not_started_on)
             if outer.body_failed and self.guard.refuses(self._effect, self._name):
                 return self.guard.refuse(outer, RefusalReason.NESTED_UNCERTAIN)
-        return self.guard.begin(
+        begun = self.guard.begin(
             Call(
                 self._name,
                 self._id_of(arguments),
@@ -99,6 +107,11 @@ class Guarded:
             key=self._key,
             not_started_on=self._not_started_on,
         )
+        if isinstance(begun, Attempt):
+            begun.bound.joined = (
+                not self._around
+            )  # by its body, which comes next: a call of its name in there is another one
+        return begun
 
     def _id_of(self, arguments: Mapping[str, Any]) -> str | None:
         """Ask the user's function for the call's id; who refuses nothing does not fail with it either."""
@@ -144,6 +157,8 @@ def plain_function(guarded: Guarded, function: Callable[..., Any]) -> Callable[.
             except BaseException as error:
                 begun.raised(error)
                 raise
+        if runs_later(value):
+            return until_it_has_run(begun, value, guarded.guard.threads)
         begun.returned(value)
         return value
 
@@ -165,6 +180,8 @@ def coroutine_function(guarded: Guarded, function: Callable[..., Any]) -> Callab
             except BaseException as error:
                 await tell(threads, partial(begun.raised, error))
                 raise
+        if runs_later(value):
+            return until_it_has_run(begun, value, threads)
         await tell(threads, partial(begun.returned, value))
         return value
 
