@@ -17,7 +17,7 @@ from genai_processor.guard.calls import Call, Key
 from genai_processor.guard.late import runs_later, until_it_has_run
 from genai_processor.guard.modes import GuardMode
 from genai_processor.guard.refused import Refused
-from genai_processor.guard.running import never_began
+from genai_processor.guard.running import hand_out, never_began, tell_end
 from genai_processor.guard.threads import ask, tell
 from genai_processor.ledger.requests import RefusalReason
 from genai_processor.retry.verdict import Effect
@@ -46,6 +46,9 @@ class Body:
 
     def returned(self, value: Any = NOT_KEPT) -> None:
         """The hook will see it."""
+
+    def not_delivered(self) -> None:
+        """The hook will see to it."""
 
     def raised(self, error: BaseException, *, awaits_start: bool = False) -> None:
         """Tell what the hook may not get to see."""
@@ -149,6 +152,7 @@ def plain_function(guarded: Guarded, function: Callable[..., Any]) -> Callable[.
     def call(*args: Any, **kwargs: Any) -> Any:
         begun = guarded.begin(args, kwargs)
         if isinstance(begun, Refused):
+            hand_out(begun)
             return value_or_error(begun)
         with begun.inside():
             begun.start()
@@ -172,6 +176,7 @@ def coroutine_function(guarded: Guarded, function: Callable[..., Any]) -> Callab
         threads = guarded.guard.threads
         begun = await ask(threads, partial(guarded.begin, args, kwargs), never_began)
         if isinstance(begun, Refused):
+            hand_out(begun, threads)
             return value_or_error(begun)
         with begun.inside():
             begun.start()
@@ -182,7 +187,7 @@ def coroutine_function(guarded: Guarded, function: Callable[..., Any]) -> Callab
                 raise
         if runs_later(value):
             return until_it_has_run(begun, value, threads)
-        await tell(threads, partial(begun.returned, value))
+        await tell_end(threads, begun, partial(begun.returned, value))
         return value
 
     return call

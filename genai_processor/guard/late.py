@@ -13,13 +13,14 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from genai_processor.guard.attempt import NOT_KEPT
+from genai_processor.guard.running import Ended, tell_end
 from genai_processor.guard.streams import Steps, steps, stepwise
 from genai_processor.guard.threads import Threads, tell
 
 _LATE: Final = (types.GeneratorType, types.AsyncGeneratorType, concurrent.futures.Future)
 
 
-class Begun(Protocol):
+class Begun(Ended, Protocol):
     """A call whose function has returned something: an `Attempt`, or what stands in for one."""
 
     def inside(self) -> AbstractContextManager[None]:
@@ -93,7 +94,7 @@ async def _awaited(begun: Begun, value: Awaitable[Any], threads: Threads | None)
         except BaseException as error:
             await tell(threads, partial(begun.raised, error))
             raise
-    await tell(threads, begun.returned)
+    await tell_end(threads, begun, begun.returned)
     return result
 
 

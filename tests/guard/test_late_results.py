@@ -4,17 +4,22 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import sys
 import threading
 from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from genai_processor.errors import ToolSpanCommitmentError
+from genai_processor.guard.actions import action_digest
 from genai_processor.guard.attempt import Attempt
 from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
-from genai_processor.guard.running import running
+from genai_processor.guard.running import Manners, arun, running
 from genai_processor.guard.runs import Run, current_run, in_run
 from genai_processor.guard.streams import run_of_asteps
 from genai_processor.guard.threads import Threads, tell
@@ -176,3 +181,70 @@ def test_a_run_that_is_closed_elsewhere_leaves_whatever_is_current_there() -> No
             await asyncio.create_task(copied())
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("kind", ["coroutine", "what a function returned", "a call of a framework's"])
+@pytest.mark.parametrize("in_a_run", [False, True])
+def test_a_result_that_a_timeout_kept_from_whoever_waited_is_handed_to_who_asks_again(
+    kind: str, in_a_run: bool, tmp_path: Path
+) -> None:
+    """The tool is done in time; what takes too long is to tell the ledger so."""
+    guard, paid = Guard(f"sqlite:///{tmp_path}/ledger.db", mode="enforce", scope="c1"), list[str]()
+    guard.ledger.counts()
+    other = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None, check_same_thread=False)
+
+    async def body(order: str) -> str:
+        paid.append(order)
+        if len(paid) == 1:
+            other.execute("BEGIN IMMEDIATE")
+        return f"paid {len(paid)}"
+
+    async def framework(order: str) -> Any:
+        return await arun(guard, Call("pay", None, {"order": order}), partial(body, order), Manners())
+
+    pay = {
+        "coroutine": guard.tool("pay")(body),
+        "what a function returned": guard.tool("pay")(lambda order: body(order)),
+        "a call of a framework's": framework,
+    }[kind]
+
+    async def story() -> list[str]:
+        waiting = asyncio.ensure_future(pay("o1"))
+        while not other.in_transaction:
+            await asyncio.sleep(0.001)
+        waiting.cancel()
+        await asyncio.sleep(0)
+        other.execute("ROLLBACK")
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert guard.ledger.counts()[State.UNDELIVERED] == 1
+        found = []
+        if kind != "what a function returned":  # of which no result is kept
+            found.append(await pay("o1"))
+        else:
+            with pytest.raises(ToolSpanCommitmentError):
+                await pay("o1")
+        return found
+
+    with guard.run() if in_a_run else nullcontext():
+        found = asyncio.run(story())
+    assert len(paid) == 1
+    assert found == ["paid 1"] or kind == "what a function returned"
+    if guard.threads is not None and guard.threads._pool is not None:
+        guard.threads._pool.shutdown()  # where the ledger is told
+    assert guard.ledger.counts()[State.COMPLETED] == len(found)
+    other.close()
+
+
+def test_a_result_that_is_handed_to_code_is_delivered_with_that() -> None:
+    guard, paid = Guard(mode="enforce", scope="c1"), list[str]()
+
+    @guard.tool()
+    def pay(order: str) -> str:
+        paid.append(order)
+        return f"paid {len(paid)}"
+
+    pay("o1")
+    [entry] = guard.ledger.by_action("c1", "pay", action_digest({"order": "o1"}) or "")
+    guard.ledger.undeliver(entry)
+    assert [pay("o1"), pay("o1")] == ["paid 1", "paid 2"]
