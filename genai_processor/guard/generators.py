@@ -11,7 +11,7 @@ from typing import Any, Final
 from genai_processor.guard.attempt import NOT_KEPT, Attempt
 from genai_processor.guard.functions import Body, Guarded, value_or_error
 from genai_processor.guard.refused import Refused
-from genai_processor.guard.running import hand_out, never_began
+from genai_processor.guard.running import hand_out, never_began, tell_end
 from genai_processor.guard.streams import Steps, steps, stepwise
 from genai_processor.guard.threads import Threads, ask, tell
 
@@ -103,7 +103,7 @@ async def _call(
     except BaseException as error:
         await tell(threads, partial(begun.raised, error, awaits_start=awaits_start))
         raise
-    await tell(threads, partial(begun.returned, kept.all(None)))
+    await tell_end(threads, begun, partial(begun.returned, kept.all(None)))
 
 
 asteps_of_call: Final = stepwise(_call)

@@ -118,7 +118,7 @@ async def _items(begun: Begun, value: AsyncGenerator[Any, Any], threads: Threads
     except BaseException as error:
         await tell(threads, partial(begun.raised, error))
         raise
-    await tell(threads, begun.returned)
+    await tell_end(threads, begun, begun.returned)
 
 
 _async_generator: Final = stepwise(_items)

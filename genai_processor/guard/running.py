@@ -132,7 +132,7 @@ async def arun(
 
 
 async def tell_end(threads: Threads | None, begun: Ended, end: Callable[[], object]) -> None:
-    """Tell how a call has ended whose result is at hand. If this is cancelled meanwhile, nobody gets that."""
+    """Tell how a call has ended whose result is at hand. If this is cancelled meanwhile, nobody gets that result."""
     try:
         await tell(threads, end)
     except asyncio.CancelledError:

@@ -7,6 +7,7 @@ import asyncio
 import sqlite3
 import sys
 import threading
+from collections.abc import AsyncIterator
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -183,7 +184,7 @@ def test_a_run_that_is_closed_elsewhere_leaves_whatever_is_current_there() -> No
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("kind", ["coroutine", "what a function returned", "a call of a framework's"])
+@pytest.mark.parametrize("kind", ["coroutine", "generator", "what a function returned", "a call of a framework's"])
 @pytest.mark.parametrize("in_a_run", [False, True])
 def test_a_result_that_a_timeout_kept_from_whoever_waited_is_handed_to_who_asks_again(
     kind: str, in_a_run: bool, tmp_path: Path
@@ -202,8 +203,16 @@ def test_a_result_that_a_timeout_kept_from_whoever_waited_is_handed_to_who_asks_
     async def framework(order: str) -> Any:
         return await arun(guard, Call("pay", None, {"order": order}), partial(body, order), Manners())
 
+    @guard.tool("pay")
+    async def items(order: str) -> AsyncIterator[str]:
+        yield await body(order)
+
+    async def generator(order: str) -> str:
+        return [item async for item in items(order)][-1]
+
     pay = {
         "coroutine": guard.tool("pay")(body),
+        "generator": generator,
         "what a function returned": guard.tool("pay")(lambda order: body(order)),
         "a call of a framework's": framework,
     }[kind]
