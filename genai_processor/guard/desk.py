@@ -264,9 +264,16 @@ class Desk:
                 self._results.save(entry.entry_id, value)
             except Exception as error:  # noqa: BLE001 - the user's store
                 self.notes.fault("A result could not be kept in the user's store", error)
-        self.write(lambda ledger: ledger.finish(entry, outcome, reason=reason), entry)
-        if outcome is Outcome.RETURNED and attempt.run is not None and not attempt.run.returned(entry):
-            self.undelivered((entry,))
+        run = attempt.run
+        if outcome is not Outcome.RETURNED or run is None:
+            self.write(lambda ledger: ledger.finish(entry, outcome, reason=reason), entry)
+        else:
+            with run.ending(entry):
+                # In one step where that is known: whoever runs the agent again may be asking already.
+                known = Outcome.UNSEEN if run.has_lost(entry) else outcome
+                self.write(lambda ledger: ledger.finish(entry, known, reason=reason), entry)
+                if known is outcome and not run.returned(entry):
+                    self.undelivered((entry,))
         if self._leases is not None:
             self._leases.let_go(entry)
 

@@ -247,10 +247,12 @@ class Guard:
     def died(self, run: runs.Run) -> None:
         """Note that a run has ended before a model saw its latest results."""
         self._desk.undelivered(run.died())
+        run.wait_for_ends()
 
     def lost(self, run: runs.Run) -> None:
         """Note that a run goes on, but without the results of its current turn."""
         self._desk.undelivered(run.lost())
+        run.wait_for_ends()
 
     def delivered(self, entries: tuple[Entry, ...]) -> None:
         """Note that results which were handed back have been delivered."""

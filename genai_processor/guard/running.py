@@ -16,7 +16,7 @@ from genai_processor.guard.calls import Call
 from genai_processor.guard.modes import RefusalMode
 from genai_processor.guard.refused import Refused
 from genai_processor.guard.runs import Run, in_run
-from genai_processor.guard.threads import Threads, ask, tell
+from genai_processor.guard.threads import Threads, ask, soon, tell
 from genai_processor.ledger.requests import Outcome
 
 if TYPE_CHECKING:
@@ -159,15 +159,8 @@ def hand_out(refused: Refused, threads: Threads | None = None) -> None:
         refused: The call.
         threads: Where to tell the ledger; None tells it right here.
     """
-    if refused.handed_out is None:
-        return
-    try:
-        if threads is not None:
-            threads.submit(refused.handed_out)
-            return
-    except RuntimeError:  # the interpreter is shutting down
-        pass
-    refused.handed_out()
+    if refused.handed_out is not None:
+        soon(threads, refused.handed_out)
 
 
 def answer(guard: Guard, refused: Refused, manners: Manners) -> Any:
@@ -229,4 +222,14 @@ async def ends_of(guard: Guard, run: Run, paused: tuple[type[BaseException], ...
     except BaseException as error:
         await tell(guard.threads, partial(guard.ended, run, error, paused))
         raise
-    await tell(guard.threads, partial(guard.ended, run))
+    delivered(guard, run)
+
+
+def delivered(guard: Guard, run: Run) -> None:
+    """Tell that a model has seen all results of a run.
+
+    Nobody waits for that: a wait could be cancelled, and would then keep from whoever started the run what came of it.
+    """
+    seen = run.delivered()
+    if seen:
+        soon(guard.threads, partial(guard.delivered, seen))

@@ -20,11 +20,12 @@ from genai_processor.guard.actions import action_digest
 from genai_processor.guard.attempt import Attempt
 from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
+from genai_processor.guard.refused import Recorded, Refused
 from genai_processor.guard.running import Manners, arun, running
 from genai_processor.guard.runs import Run, current_run, in_run
 from genai_processor.guard.streams import run_of_asteps
 from genai_processor.guard.threads import Threads, tell
-from genai_processor.ledger import State
+from genai_processor.ledger import Entry, MemoryLedger, Outcome, State
 
 
 @pytest.mark.parametrize(("turn", "state"), [("turn 1", State.UNDELIVERED), (None, State.COMPLETED)])
@@ -36,6 +37,18 @@ def test_a_result_that_comes_after_the_run_has_died_is_undelivered(turn: str | N
     guard.died(run)
     attempt.returned("done")
     assert {one: number for one, number in guard.ledger.counts().items() if number} == {state: 1}
+
+
+def test_a_result_that_comes_too_late_never_counts_as_delivered() -> None:
+    """Not even for a moment: whoever runs the agent again at once may ask for the same just then."""
+    guard, run = Guard(), Run()
+    with guard.running(run):
+        attempt = guard.begin(Call("refund", "toolu_a1", {"order": "o9"}, "c1", "turn 1"))
+    assert isinstance(attempt, Attempt)
+    guard.died(run)
+    attempt.returned("done")
+    [entry] = guard.ledger.by_call("c1", "toolu_a1")
+    assert [change.after for change in entry.history] == [State.UNDELIVERED]
 
 
 def test_a_run_goes_on_after_a_turn_that_is_lost() -> None:
@@ -257,3 +270,63 @@ def test_a_result_that_is_handed_to_code_is_delivered_with_that() -> None:
     [entry] = guard.ledger.by_action("c1", "pay", action_digest({"order": "o1"}) or "")
     guard.ledger.undeliver(entry)
     assert [pay("o1"), pay("o1")] == ["paid 1", "paid 2"]
+
+
+def test_a_busy_ledger_keeps_no_run_from_its_own_result(tmp_path: Path) -> None:
+    """That results which were handed back were seen is told later, for a time-out meanwhile would have it run again."""
+    guard = Guard(f"sqlite:///{tmp_path}/ledger.db", mode="enforce", scope="c1")
+    with pytest.raises(ConnectionError), guard.run():
+        attempt = guard.begin(Call("pay", "toolu_1", {"order": 1}, turn="turn 1"))
+        assert isinstance(attempt, Attempt)
+        attempt.returned("paid")
+        raise ConnectionError
+    other = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None, check_same_thread=False)
+
+    async def agent() -> str:
+        async with running(guard):
+            answer = guard.begin(Call("pay", "toolu_2", {"order": 1}, turn="turn 2"))
+            assert isinstance(answer, Refused)
+            assert answer.recorded == Recorded("paid")
+            other.execute("BEGIN IMMEDIATE")
+        return "done"
+
+    async def story() -> str:
+        try:
+            return await asyncio.wait_for(agent(), 5)
+        finally:
+            other.execute("ROLLBACK")
+
+    assert asyncio.run(story()) == "done"
+    assert guard.threads is not None
+    assert guard.threads._pool is not None
+    guard.threads._pool.shutdown()
+    assert guard.ledger.counts()[State.COMPLETED] == 1
+    other.close()
+
+
+def test_a_run_has_died_only_once_its_calls_that_are_just_ending_are_undelivered() -> None:
+    """Whoever waits for it may run the agent again at once, and must not meet a result that counts as delivered."""
+
+    class Slow(MemoryLedger):
+        """Takes its time to say that it knows how a call ended."""
+
+        ended, answer = threading.Event(), threading.Event()
+
+        def finish(self, entry: Entry, outcome: Outcome, *, reason: str | None = None) -> Entry:
+            found = super().finish(entry, outcome, reason=reason)
+            self.ended.set()
+            self.answer.wait(20)
+            return found
+
+    ledger, run = Slow(), Run()
+    guard = Guard(ledger)
+    with guard.running(run):
+        attempt = guard.begin(Call("pay", "toolu_1", {"order": 1}, "c1", "turn 1"))
+    assert isinstance(attempt, Attempt)
+    thread = threading.Thread(target=attempt.returned, args=("paid",))
+    thread.start()
+    ledger.ended.wait(20)
+    threading.Timer(0.2, ledger.answer.set).start()
+    guard.died(run)
+    assert ledger.counts()[State.UNDELIVERED] == 1
+    thread.join()
