@@ -7,7 +7,7 @@ import asyncio
 import concurrent.futures
 import inspect
 import types
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine, Generator
 from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, Final, Protocol
@@ -17,7 +17,7 @@ from genai_processor.guard.running import Ended, tell_end
 from genai_processor.guard.streams import Steps, steps, stepwise
 from genai_processor.guard.threads import Threads, tell
 
-_LATE: Final = (types.GeneratorType, types.AsyncGeneratorType, concurrent.futures.Future)
+_LATE: Final = (Coroutine, asyncio.Future, concurrent.futures.Future, types.GeneratorType, types.AsyncGeneratorType)
 
 
 class Begun(Ended, Protocol):
@@ -38,7 +38,16 @@ class Begun(Ended, Protocol):
 
 def runs_later(value: Any) -> bool:
     """Whether something that a function returned has yet to run its body: a coroutine, a generator, a future."""
-    return isinstance(value, _LATE) or inspect.isawaitable(value)
+    return isinstance(value, _LATE) or (inspect.isawaitable(value) and _is_asynchronous())
+
+
+def _is_asynchronous() -> bool:
+    """Whether whoever called may await something. Else an object that could be awaited, too, is a result like any other."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def until_it_has_run(begun: Begun, value: Any, threads: Threads | None) -> Any:

@@ -149,6 +149,14 @@ def test_a_future_that_is_cancelled_before_its_body_began_cancels_what_it_stands
     assert guard.ledger.counts()[State.QUARANTINED] == 1
 
 
+def test_an_object_that_could_be_awaited_is_a_result_where_nobody_awaits() -> None:
+    """Such as the reference to a remote task, which code without an event loop asks in another way."""
+    guard = Guard("memory:", mode="enforce", scope="c1")
+    reference = awaitable(Payments())("o1")
+    assert guard.tool("pay")(lambda order: reference)("o1") is reference
+    assert guard.ledger.counts()[State.COMPLETED] == 1
+
+
 def test_what_was_never_run_may_have_run() -> None:
     guard = Guard("memory:", mode="enforce", scope="c1")
     pay = guard.tool("pay")(generator(Payments()))
