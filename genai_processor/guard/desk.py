@@ -265,7 +265,7 @@ class Desk:
             except Exception as error:  # noqa: BLE001 - the user's store
                 self.notes.fault("A result could not be kept in the user's store", error)
         run = attempt.run
-        if outcome is not Outcome.RETURNED or run is None:
+        if outcome is not Outcome.RETURNED or run is None or entry.turn is None:
             self.write(lambda ledger: ledger.finish(entry, outcome, reason=reason), entry)
         else:
             with run.ending(entry):

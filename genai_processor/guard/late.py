@@ -17,6 +17,7 @@ from genai_processor.guard.running import Ended, tell_end
 from genai_processor.guard.streams import Steps, steps, stepwise
 from genai_processor.guard.threads import Threads, tell
 
+_PLAIN: Final = frozenset({type(None), bool, int, float, str, bytes, dict, list, tuple})  # nearly all results
 _LATE: Final = (Coroutine, asyncio.Future, concurrent.futures.Future, types.GeneratorType, types.AsyncGeneratorType)
 
 
@@ -38,6 +39,8 @@ class Begun(Ended, Protocol):
 
 def runs_later(value: Any) -> bool:
     """Whether something that a function returned has yet to run its body: a coroutine, a generator, a future."""
+    if type(value) in _PLAIN:
+        return False
     return isinstance(value, _LATE) or (inspect.isawaitable(value) and _is_asynchronous())
 
 
