@@ -28,7 +28,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from genai_processor.replay.lookup import Op
-from genai_processor.replay.records import EdgeKind, Operation, Part, PartKind, PartList, Role, State
+from genai_processor.replay.parts import Part, PartKind, PartList, Role
+from genai_processor.replay.records import EdgeKind, Operation, State
 from genai_processor.replay.roots import Agents, Conversation, is_marked
 from genai_processor.replay.tree import Draft
 

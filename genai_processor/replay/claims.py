@@ -7,8 +7,10 @@ apart; else they cannot be told apart, and say so.
 
 from __future__ import annotations
 
-from genai_processor.replay.lookup import Op, proposed_before
-from genai_processor.replay.records import Part, PartKind, State
+from genai_processor.replay.known import Known, arguments_digest
+from genai_processor.replay.lookup import Op
+from genai_processor.replay.parts import Part, PartKind
+from genai_processor.replay.records import State
 from genai_processor.spans.values import usable_id
 
 _CALL, _RESULT = PartKind.CALL, PartKind.RESULT
@@ -16,23 +18,21 @@ _CALL, _RESULT = PartKind.CALL, PartKind.RESULT
 Offer = tuple[Op, int, Part]
 
 
-def assign_ids(calls: list[Op], inferences: list[Op]) -> None:
+def assign_ids(calls: list[Op], inferences: list[Op], known: Known) -> None:
     """Join tool nodes that have no call id with the proposals that they can only be.
 
     Args:
         calls: The tool nodes of a world, by key.
         inferences: Its inferences, by key.
+        known: What they said.
     """
     nameless: dict[int, list[Op]] = {}
-    named: set[tuple[int, str, bytes | None]] = set()
     for op in calls:
         if op.call_id is None:
             nameless.setdefault(id(op.draft.scope), []).append(op)
-        else:
-            known = op.inputs is not None and len(op.inputs.parts) > 0
-            named.add((id(op.draft.scope), op.call_id, op.inputs.parts[0].digest if known and op.inputs else None))
     if not nameless:
         return
+    named = {(id(op.draft.scope), op.call_id, arguments_digest(op)) for op in calls if op.call_id is not None}
     offers: dict[int, list[Offer]] = {}
     for op in inferences:
         scope = id(op.draft.scope)
@@ -44,7 +44,7 @@ def assign_ids(calls: list[Op], inferences: list[Op]) -> None:
                     {(scope, part.call_id, None), (scope, part.call_id, part.digest)}
                 ):
                     continue
-                if not proposed_before(op, part):  # else the model only said it again, and is not who proposed it
+                if not known.only_repeats(op, part):
                     offers.setdefault(scope, []).append((op, at, part))
     results = _Results(inferences)
     for scope, ops in nameless.items():

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from genai_processor.replay.digests import EMPTY, input_digest, output_digest, part_list
+from operator import itemgetter
+
 from genai_processor.replay.lists import ReadList
 from genai_processor.replay.lookup import Op
 from genai_processor.replay.order import is_ancestor
+from genai_processor.replay.parts import EMPTY, Part, PartKind, PartList, part_list
 from genai_processor.replay.records import (
     Edge,
     EdgeKind,
@@ -16,14 +18,12 @@ from genai_processor.replay.records import (
     Operation,
     OrderEvidence,
     Outcome,
-    Part,
-    PartKind,
-    PartList,
     State,
     Structure,
 )
 
-_INFERENCE, _TOOL = Operation.INFERENCE, Operation.TOOL
+_INFERENCE, _TOOL, _HANDOFF = Operation.INFERENCE, Operation.TOOL, Operation.HANDOFF
+_NO_ORDER = OrderEvidence.NO_LIST
 _RETURN, _PROPOSAL, _RESULT_EDGE = EdgeKind.RETURN, EdgeKind.PROPOSAL, EdgeKind.RESULT
 _WHOLE = State.WHOLE
 _MANY = 64
@@ -37,21 +37,20 @@ def frozen(op: Op) -> tuple[Node, tuple[Edge, ...]]:
     draft = op.draft
     shown = draft.shown
     key = op.key
-    is_call = op.operation is _TOOL or op.operation is Operation.HANDOFF
-    if is_call:
+    operation = op.operation or _TOOL
+    is_call = operation is _TOOL or operation is _HANDOFF
+    if is_call and op.read:
         op.outcome = _outcome(op)
-    edges = tuple(
-        [
-            _new(
-                Edge,
-                (kind, producer.key, key, slot, at, equal and (len(producer.read) < 2 or _is_equal(op, slot, producer))),
-            )
-            for kind, producer, slot, at, equal, _ in op.found
-        ]
-    )
     begins = op.begins
+    edges = [
+        _new(
+            Edge,
+            (kind, producer.key, key, slot, at, equal and (len(producer.read) < 2 or _is_equal(op, slot, producer))),
+        )
+        for kind, producer, slot, at, equal, _ in op.found
+    ]
     if len(edges) > 1:
-        edges = tuple(sorted(edges, key=_edge_order))
+        edges.sort(key=_edge_order)
         producers = tuple(sorted({e.producer for e in edges if e.kind is not _RETURN and (e.slot < 0 or e.slot >= begins)}))
     else:
         producers = tuple([e.producer for e in edges if e.kind is not _RETURN and (e.slot < 0 or e.slot >= begins)])
@@ -69,12 +68,13 @@ def frozen(op: Op) -> tuple[Node, tuple[Edge, ...]]:
             op.call_ambiguous,
         ),
     )
-    call = op.proposer[0].outcome.parts[op.proposer[1]] if op.proposer is not None else None
+    call = op.proposer[0].outcome.parts[op.proposer[1]] if is_call and op.proposer is not None else None
+    inputs = _arguments(op, call) if is_call else _list(op)
     node = _new(
         Node,
         (
             key,
-            op.operation or _TOOL,
+            operation,
             shown.name,
             op.tool,
             shown.model,
@@ -86,14 +86,14 @@ def frozen(op: Op) -> tuple[Node, tuple[Edge, ...]]:
             shown.dialect,
             op.call_id,
             call.position if call is not None else None,
-            _arguments(op, call) if is_call else _list(op),
+            inputs,
             op.outcome,
             draft.composite,
             structure,
             tuple(sorted([other.key for other in op.attempts])),
         ),
     )
-    return node, edges
+    return node, tuple(edges)
 
 
 def _is_equal(op: Op, slot: int, producer: Op) -> bool:
@@ -104,22 +104,20 @@ def _is_equal(op: Op, slot: int, producer: Op) -> bool:
     return part.kind is not PartKind.RESULT or not len(made) or made[0].digest == part.digest
 
 
-def _edge_order(edge: Edge) -> tuple[int, EdgeKind, str]:
-    return edge.slot, edge.kind, edge.producer
+_edge_order = itemgetter(Edge._fields.index("slot"), Edge._fields.index("kind"), Edge._fields.index("producer"))
 
 
 def _arguments(op: Op, call: Part | None) -> Inputs:
     """A tool's arguments: as proposed, where that is recorded whole, else as its own span has them."""
     own = op.inputs if op.inputs is not None else _NO_LIST
     if call is not None and not call.missing and (op.proposer is None or op.proposer[0].outcome.state is _WHOLE):
-        if len(own.parts) == 1 and own.parts.tail and own.parts.tail[0].digest == call.digest:
-            parts = own.parts
-        else:
+        parts = own.parts
+        if not (len(parts.tail) == 1 and parts.tail[0].digest == call.digest):
             parts = part_list((call._replace(position=0),))
-        return Inputs(_WHOLE, parts, OrderEvidence.NO_LIST, digest=input_digest(parts))
+        return _new(Inputs, (_WHOLE, parts, _NO_ORDER, b"", b"", 0, ()))
     if own.state is not _WHOLE:
         return Inputs(own.state, own.parts, own.order, states=(own.state,))
-    return Inputs(_WHOLE, own.parts, own.order, digest=input_digest(own.parts))
+    return Inputs(_WHOLE, own.parts, own.order)
 
 
 def _list(op: Op) -> Inputs:
@@ -137,9 +135,8 @@ def _list(op: Op) -> Inputs:
         states = (*states, op.lacks)
     parts = _positioned(op, read.parts) if read.loose and not states else read.parts
     if not states:
-        digest = input_digest(parts, system=shown.system, tools=shown.tools)
-        return Inputs(_WHOLE, parts, read.order, shown.system, shown.tools, digest)
-    return Inputs(states[0], parts, read.order, shown.system, shown.tools, b"", read.unanswered, states)
+        return _new(Inputs, (_WHOLE, parts, read.order, shown.system, shown.tools, 0, ()))
+    return Inputs(states[0], parts, read.order, shown.system, shown.tools, read.unanswered, states)
 
 
 def _positioned(op: Op, parts: PartList) -> PartList:
@@ -185,27 +182,29 @@ def _outcome(op: Op) -> Outcome:
     Where readers disagree, and none of them read what its span says, the span is right; without one, whoever read it first.
     """
     own = op.outcome
-    if not op.read:
-        return own
-    read = [
+    told = [
         (reader, part)
         for reader, part in op.read
         if not part.missing and reader.inputs is not None and reader.inputs.state is _WHOLE
     ]
-    if not read:
+    if not told:
         return own
-    mine = own.parts[0].digest if len(own.parts) else None
-    part = next((one for _, one in read if one.digest == mine), read[0][1])
-    if part.digest != mine and any(one.digest != part.digest for _, one in read):
-        first = _first(read) if own.ending is Ending.UNKNOWN else None
-        if first is None:
-            return own
-        part = first
-    readers = tuple(sorted({reader.key for reader, one in op.read if one.digest == part.digest}))
-    made = part_list((part._replace(position=0, tool=None),))
+    part = told[0][1]
+    if len(told) > 1:
+        mine = own.parts[0].digest if len(own.parts) else None
+        part = next((one for _, one in told if one.digest == mine), part)
+        if part.digest != mine and any(one.digest != part.digest for _, one in told):
+            first = _first(told) if own.ending is Ending.UNKNOWN else None
+            if first is None:
+                return own
+            part = first
+    readers = [reader.key for reader, one in op.read if one.digest == part.digest]
+    if len(readers) > 1:
+        readers = sorted(set(readers))
+    made = PartList(
+        None, (_new(Part, (part.role, part.kind, None, part.digest, 0, part.call_id, part.value, part.missing)),), 0
+    )
     if own.ending is Ending.UNKNOWN:
-        return Outcome(Ending.VALUE, _WHOLE, made, digest=output_digest(made), witnesses=readers)
-    witnesses = (*own.witnesses, *readers)
-    if own.ending is Ending.VALUE:
-        return own._replace(parts=made, digest=output_digest(made), witnesses=witnesses)
-    return own._replace(parts=made, witnesses=witnesses)
+        return Outcome(Ending.VALUE, _WHOLE, made, witnesses=tuple(readers))
+    ending, state, _, finish, error_type, message, witnesses = own
+    return _new(Outcome, (ending, state, made, finish, error_type, message, (*witnesses, *readers)))

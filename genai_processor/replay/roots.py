@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from genai_processor.replay.lookup import Op
-from genai_processor.replay.records import PartList, Role, State
+from genai_processor.replay.parts import PartList, Role
+from genai_processor.replay.records import State
 
 _SYSTEM = Role.SYSTEM
 
