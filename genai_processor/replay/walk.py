@@ -109,7 +109,7 @@ class Walk:
             key = step.node.key
             if step.leaves:
                 before[at].add(enters[key])
-            for edge in self._edges(key):
+            for edge in self._edges(key) if not self._stands_alone(step.node) else ():
                 if step.leaves is (edge.kind is EdgeKind.RETURN):
                     known = enters if edge.kind is EdgeKind.DELEGATE else values
                     if edge.producer in known:
@@ -186,6 +186,10 @@ class Walk:
         """Whether a node's outcome is within the boundary: after a divergence, only what comes before it in order."""
         return self._collect or self._ranks.get(key, -1) < self._first
 
+    def _stands_alone(self, node: Node) -> bool:
+        """Whether a node is on a circle, so that it cannot wait for what it got: it is taken from the record."""
+        return node.structure.cycle and self._how[node.key].unverified
+
     def _way(self, at: int) -> Way:
         return self._how[self._steps[at].node.key]
 
@@ -193,7 +197,7 @@ class Walk:
 
     def _enter(self, at: int) -> Job | None:
         node, way = self._steps[at].node, self._way(at)
-        parts = self._live(node)
+        parts = self._live(node) if not self._stands_alone(node) else node.inputs.parts
         if parts is not node.inputs.parts or not way.unverified:
             digest = input_digest(parts, system=node.inputs.system, tools=node.inputs.tools)
             if node.inputs.digest and digest != node.inputs.digest:
@@ -221,7 +225,8 @@ class Walk:
         """What comes from upstream: the recorded list itself if nothing there is other than recorded."""
         parts: list[Part] | None = None
         for edge in self._edges(node.key):
-            if not 0 <= edge.slot < len(node.inputs.parts) or edge.kind in _ORDERLESS:  # of arguments that are withheld, none
+            # Of arguments that are not recorded there is no part.
+            if not 0 <= edge.slot < len(node.inputs.parts) or edge.kind in _ORDERLESS:
                 continue
             changed = self._changed(edge, node.inputs.parts[edge.slot])
             if changed is not None:
