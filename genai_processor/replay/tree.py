@@ -47,7 +47,7 @@ class Draft:
 
     def __init__(self, shown: Shown) -> None:
         self.shown = shown
-        self.key = f"{shown.trace_id}:{shown.span_id}"
+        self.key = shown.key
         self.witnesses: list[Shown] = []
         self.parent: Draft | None = None
         self.scope: Draft | None = None
