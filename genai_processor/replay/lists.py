@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from sys import intern
 from typing import Any, NamedTuple
 
 import orjson
@@ -157,6 +158,7 @@ class ListReader:
         known: dict[str, tuple[int, str | None]] = {}
         for role, kind, tool, call_id, value, is_missing in items:
             position = None
+            call_id, tool = once(call_id), once(tool)
             if kind is _CALL:
                 position = calls
                 calls += 1
@@ -194,6 +196,11 @@ def _answer(items: Sequence[Item]) -> bytes:
     if len(items) != 1 or items[0].kind is not _TEXT or not isinstance(items[0].value, str):
         return b""
     return part_digest(Role.TOOL, _RESULT, None, items[0].value)
+
+
+def once(text: str | None) -> str | None:
+    """The text, kept once however often it is said: ids and tools stand in an answer, on spans, and in what is read next."""
+    return intern(text) if type(text) is str else text
 
 
 _NO_CALL: tuple[int, str | None] = (-1, None)

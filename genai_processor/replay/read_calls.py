@@ -26,16 +26,18 @@ NO_OUTCOME = Outcome(Ending.UNKNOWN, State.NOT_RECORDED, EMPTY)
 """Nothing tells how it ended."""
 
 
-def arguments_of(lists: ListReader, call: ToolCall, *, keep: bool) -> tuple[ReadList, Any]:
-    """The arguments as a list of one part, and what they say."""
+def arguments_of(
+    lists: ListReader, call: ToolCall, tool: str | None, call_id: str | None, *, keep: bool
+) -> tuple[ReadList, Any]:
+    """The arguments as a list of one part with that tool and call id, and what they say."""
     raw = call.arguments
     if call.dialect.empty_is_withheld and raw in ("{}", {}):
         raw = None
     found = read_arguments(raw, rendered=call.arguments_rendered, is_cut=lists.is_cut)
     if found.state is _COMPLETE or found.state is ArgumentsState.MALFORMED:
         value = found.value if found.state is _COMPLETE else raw
-        digest = part_digest(_ASSISTANT, _CALL, call.tool, value)
-        part = _new(Part, (_ASSISTANT, _CALL, call.tool, digest, 0, call.call_id, value if keep else None, False))
+        digest = part_digest(_ASSISTANT, _CALL, tool, value)
+        part = _new(Part, (_ASSISTANT, _CALL, tool, digest, 0, call_id, value if keep else None, False))
         return _new(ReadList, (_WHOLE, PartList(None, (part,), 1), _NO_LIST, False, 0, 0, b"")), value
     marked = isinstance(raw, str) and (is_withheld(raw) or has_marker(raw))
     marked = marked or (raw is not None and not isinstance(raw, str) and found.state is ArgumentsState.CUT)

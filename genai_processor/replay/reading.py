@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from sys import intern
 from typing import Any
 
 from genai_processor.replay.containers import CONTAINER_TEXTS
 from genai_processor.replay.digests import content_digest
-from genai_processor.replay.lists import ListReader, best
+from genai_processor.replay.lists import ListReader, best, once
 from genai_processor.replay.read_calls import arguments_of, delegated_by, outcome_of
 from genai_processor.replay.read_documents import documents_of
 from genai_processor.replay.read_inferences import held_states, said_by
@@ -53,6 +54,10 @@ _STANDS: dict[records.Operation, Stands] = {
 _MODELS = ("gen_ai.request.model", "gen_ai.response.model", "llm.model_name", "embedding.model_name", "reranker.model_name")
 
 
+_Where = tuple[str, str, str, str | None]
+"""A span's key, trace id, span id and parent's id."""
+
+
 class SpanReader:
     """Reads spans one by one.
 
@@ -70,23 +75,26 @@ class SpanReader:
 
     def read(self, span: Span) -> Shown:
         """What a span says."""
-        key = f"{span.trace_id}:{span.span_id}"
+        # What many spans say is kept once.
+        trace_id = intern(span.trace_id)
+        parent_id = intern(span.parent_span_id) if span.parent_span_id is not None else None
+        where = f"{trace_id}:{span.span_id}", trace_id, span.span_id, parent_id
         kind, dialect = operation_of(span)
         attributes = span.attributes
         if dialect is None:
             stands = _AGENT if kind is records.Operation.AGENT else _NOTHING
             name = span.name if stands is _AGENT else ""
-            return Shown(key, span.trace_id, span.span_id, span.parent_span_id, stands, name=name)
+            return Shown(*where, stands, name=name)
         if kind is _SPAN_TOOL:
-            return self._tool(span, key, dialect)
+            return self._tool(span, where, dialect)
         if kind is _SPAN_INFERENCE:
             if "_prepare_chat_with_tools" in span.name:  # LlamaIndex gets a model's input ready, and calls nobody
-                return Shown(key, span.trace_id, span.span_id, span.parent_span_id, _NOTHING)
-            return self._inference(span, key, dialect)
+                return Shown(*where, _NOTHING)
+            return self._inference(span, where, dialect)
         for name, table in _KINDS.items():
             value = attributes.get(name)
             if value is not None and value.__class__ is str and value in table:
-                return self._other(span, key, dialect, table[value], value)
+                return self._other(span, where, dialect, table[value], value)
         stands = _STANDS.get(kind, _NOTHING)
         call_id = None
         if stands is _STEP and dialect.steps:
@@ -96,10 +104,7 @@ class SpanReader:
         if stands is _AGENT:
             texts = {key: attributes[key] for key in CONTAINER_TEXTS if key in attributes}
         return Shown(
-            key,
-            span.trace_id,
-            span.span_id,
-            span.parent_span_id,
+            *where,
             stands,
             name=span.name,
             dialect=dialect.name,
@@ -114,9 +119,10 @@ class SpanReader:
 
     # -- tools -----------------------------------------------------------------------------------------------------
 
-    def _tool(self, span: Span, key: str, dialect: Dialect) -> Shown:
+    def _tool(self, span: Span, where: _Where, dialect: Dialect) -> Shown:
         call = read_tool(span, dialect)
-        arguments, value = arguments_of(self._lists, call, keep=self._keep)
+        tool, call_id = once(call.tool), once(call.call_id)
+        arguments, value = arguments_of(self._lists, call, tool, call_id, keep=self._keep)
         operation = _TOOL
         name = span.attributes.get("gen_ai.operation.name")
         if name is None and (span.name.startswith("handoff") or (call.tool or "").startswith("handoff to ")):
@@ -124,22 +130,19 @@ class SpanReader:
         return _new(
             Shown,
             (
-                key,
-                span.trace_id,
-                span.span_id,
-                span.parent_span_id,
+                *where,
                 _NODE,
                 operation,
                 "execute_tool",
                 dialect.name,
-                call.tool,
+                tool,
                 None,
                 text(span.attributes.get("gen_ai.agent.name")),
                 self._conversation(span, dialect),
-                call.call_id,
+                call_id,
                 call.view,
                 arguments,
-                outcome_of(self._lists, call, key, keep=self._keep),
+                outcome_of(self._lists, call, where[0], keep=self._keep),
                 b"",
                 b"",
                 (),
@@ -153,7 +156,7 @@ class SpanReader:
 
     # -- inferences ------------------------------------------------------------------------------------------------
 
-    def _inference(self, span: Span, key: str, dialect: Dialect) -> Shown:
+    def _inference(self, span: Span, where: _Where, dialect: Dialect) -> Shown:
         attributes = span.attributes
         inputs = best(sources(self._lists, span, dialect.inputs, outputs=False))
         output = best(sources(self._outputs, span, dialect.outputs, outputs=True))
@@ -163,10 +166,7 @@ class SpanReader:
         return _new(
             Shown,
             (
-                key,
-                span.trace_id,
-                span.span_id,
-                span.parent_span_id,
+                *where,
                 _NODE,
                 _INFERENCE,
                 name if isinstance(name, str) else "chat",
@@ -178,7 +178,7 @@ class SpanReader:
                 None,
                 None,
                 inputs,
-                said_by(span, key, output),
+                said_by(span, where[0], output),
                 self._digest(instructions) if instructions is not None else b"",
                 self._digest(definitions) if definitions is not None else b"",
                 held_states(span, inputs),
@@ -208,14 +208,11 @@ class SpanReader:
 
     # -- retrieval, reranking, embeddings --------------------------------------------------------------------------
 
-    def _other(self, span: Span, key: str, dialect: Dialect, operation: Operation, name: str) -> Shown:
+    def _other(self, span: Span, where: _Where, dialect: Dialect, operation: Operation, name: str) -> Shown:
         attributes = span.attributes
-        inputs, outcome, documents = documents_of(self._lists, span, key, operation, keep=self._keep)
+        inputs, outcome, documents = documents_of(self._lists, span, where[0], operation, keep=self._keep)
         return Shown(
-            key,
-            span.trace_id,
-            span.span_id,
-            span.parent_span_id,
+            *where,
             _NODE,
             operation,
             name if name in _OPERATIONS else operation.value,
@@ -245,7 +242,7 @@ def _first(attributes: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
     for key in keys:
         value = attributes.get(key)
         if type(value) is str and value:
-            return value
+            return intern(value)
     return None
 
 
