@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final, Literal
 from uuid import uuid4
 
 from genai_processor.errors import ReplayDivergence, ReplayError
-from genai_processor.replay.hooks.installing import installed
+from genai_processor.replay.hooks.installing import HOOKS, installed
 from genai_processor.replay.plan import plan
-from genai_processor.replay.records import Plan
+from genai_processor.replay.records import Operation, Plan
 from genai_processor.replay.results import ReplayBoundary
 from genai_processor.replay.session import Session
 from genai_processor.replay.stopping import Stop
@@ -46,10 +46,17 @@ class Replaying:
 
     @property
     def not_reached(self) -> tuple[str, ...]:
-        """Keys of the nodes that nothing has asked for, in the plan's order; those that another node covers are not here."""
+        """Keys of the nodes that nothing has asked for, in the plan's order.
+
+        Those that another node covers are not here, nor handoffs, which frameworks make themselves.
+        """
         plan, answered = self._session.plan, self._session.answered
         return tuple(
-            node.key for node in plan.nodes if node.key not in answered and plan.decisions[node.key].covered_by is None
+            node.key
+            for node in plan.nodes
+            if node.key not in answered
+            and node.operation is not Operation.HANDOFF
+            and plan.decisions[node.key].covered_by is None
         )
 
     @property
@@ -72,6 +79,7 @@ def replaying(
     whole: bool = True,
     allow_unverified: bool = False,
     raise_on_divergence: bool = True,
+    patience: float | None = 60.0,
     run_id: str | None = None,
 ) -> Iterator[Replaying]:
     """Answer the tool calls, and the model calls, of agents that run in the block from the record.
@@ -86,11 +94,14 @@ def replaying(
     Args:
         recorded: A plan, made with `keep_values`, which is the default; or the recorded spans.
         models: `live` runs the models that the agents have, and compares what they say; only tools are answered then.
-        enter: Globs over the names of tools that do nothing but run an agent: their bodies run, and what they call is
-            answered. All other tools are answered whole.
-        whole: A run that ends before the record of it did has diverged. Not checked where `models` is `live`.
+        enter: Names of tools that do nothing but run an agent: their bodies run, and what they call is answered. All other
+            tools are answered whole. Globs, too, which fit only tools in which the record shows an agent.
+        whole: A run that ends before the record of it did has diverged, and so has a block in which nothing asks for
+            anything that is recorded. Where `models` is `live`, only the latter is checked.
         allow_unverified: Start though some recorded nodes could not be answered.
         raise_on_divergence: Raise what stopped it; else only keep it in `stopped`.
+        patience: A call that was cancelled in the record, or never returned, waits until it is cancelled again; after that
+            many seconds the run is stopped instead. None waits for as long as it takes.
         run_id: An id of this replay; by default a new one.
 
     Yields:
@@ -106,13 +117,14 @@ def replaying(
         recorded if isinstance(recorded, Plan) else plan(recorded),
         run_id or uuid4().hex,
         models=models == _ANSWERED,
-        enter=tuple(enter),
+        enter=(enter,) if isinstance(enter, str) else tuple(enter),
         whole=whole,
         allow_unverified=allow_unverified,
+        patience=patience,
     )
     found = Replaying(session)
     raised: BaseException | None = None
-    with REPLAYS.entered(session.run_id), installed(session):
+    with REPLAYS.entered(session.run_id, HOOKS), installed(session):
         try:
             yield found
         except BaseException as error:  # noqa: BLE001 - raised again below, unless it only says that the run was stopped

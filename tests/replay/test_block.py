@@ -81,19 +81,26 @@ def test_a_framework_that_is_laid_out_otherwise_is_refused_before_anything_runs(
     with pytest.raises(ReplayRefusedError, match="no_such_parameter"), replaying(retrievals().plan()):
         trap.spring("the block")
     assert json.dumps is before
-    assert REPLAYS.running == 0
-    assert installing._users == []
+    assert REPLAYS.here() is None
+    assert installing._installation._blocks == []
 
 
-def test_a_thread_that_does_not_replay_is_let_pass() -> None:
+def test_a_thread_that_was_there_before_is_let_pass() -> None:
     pytest.importorskip("pydantic_ai")
     from pydantic_ai import Agent
     from pydantic_ai.models.test import TestModel
 
     found: list[str] = []
+    begun = threading.Event()
+
+    def run() -> None:
+        begun.wait(30)
+        found.append(Agent(TestModel()).run_sync("hello").output)
+
+    other = threading.Thread(target=run)
+    other.start()
     with replaying(retrievals().plan(), whole=False):
-        other = threading.Thread(target=lambda: found.append(Agent(TestModel()).run_sync("hello").output))
-        other.start()
+        begun.set()
         other.join()
     assert found == ["success (no tool calls)"]
 
