@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from types import MappingProxyType
 from typing import Final, NoReturn
 
 from genai_processor.errors import ReplayDivergence, ReplayError, ReplayRefusedError
@@ -106,7 +107,7 @@ class Latch:
             is_done = node.key in edges or (node.operation is Operation.HANDOFF and node.key in handed)
             if is_done and all(edge.producer in outcomes for edge in edges.get(node.key, ())):
                 outcomes[node.key] = node.outcome
-        return ReplayBoundary(self.plan, outcomes)
+        return ReplayBoundary(self.plan, MappingProxyType(outcomes))
 
     def diverged(
         self, what: str, *, node: Node | None, where: str, expected: bytes = b"", got: bytes = b"", different: str = ""

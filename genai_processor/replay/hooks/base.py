@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
@@ -75,7 +76,7 @@ def value_now(
     if outcome.ending in (Ending.FAILURE, Ending.PAUSED):
         raise exception_of(outcome, modules, makers)
     if outcome.ending is Ending.VALUE:
-        return outcome.parts[0].value if len(outcome.parts) else None
+        return handed(outcome.parts[0].value) if len(outcome.parts) else None
     if outcome.ending is Ending.WAITS:
         why = "was cancelled, or never returned, which can be replayed in asynchronous code only"
     else:
@@ -116,8 +117,14 @@ def arguments_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps({} if value is None else value)
 
 
+def handed(value: Any) -> Any:
+    """A recorded value for somebody who may change it."""
+    return deepcopy(value) if isinstance(value, (dict, list)) else value
+
+
 def arguments_mapping(value: Any) -> dict[str, Any] | None:
     """Arguments as a mapping, or None if they are none."""
+    value = handed(value)
     if isinstance(value, str):
         value = quick_loads(value) if value.strip() else {}
         if isinstance(value, str):

@@ -14,7 +14,7 @@ from functools import wraps
 from typing import Any, Final
 
 from genai_processor.replay.executions import Answer
-from genai_processor.replay.hooks.base import Hook, Target, bound_to, value_now, value_of
+from genai_processor.replay.hooks.base import Hook, Target, bound_to, handed, value_now, value_of
 from genai_processor.replay.hooks.langchain import MODULES
 from genai_processor.replay.records import Ending
 from genai_processor.replay.session import Session
@@ -177,7 +177,7 @@ def _documents(session: Session, answer: Answer) -> list[Any]:
         text = next(
             (said[key] for key in ("page_content", "content", "text") if isinstance(said.get(key), str)), str(part.value)
         )
-        metadata = said.get("metadata")
+        metadata = handed(said.get("metadata"))
         made.append(Document(page_content=text, metadata=metadata if isinstance(metadata, dict) else {}))
     return made
 

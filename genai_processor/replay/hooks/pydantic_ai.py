@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from genai_processor.errors import ReplayRefusedError
 from genai_processor.replay.handed_back import exception_of
-from genai_processor.replay.hooks.base import Hook, Target, arguments_text
+from genai_processor.replay.hooks.base import Hook, Target, arguments_text, handed
 from genai_processor.replay.live import Message, Prompt, parts_of
 from genai_processor.replay.records import Ending, PartKind
 from genai_processor.replay.session import Session
@@ -178,7 +178,7 @@ def _response(session: Session, node: Any) -> Any:
     parts: list[Any] = []
     for slot, part in enumerate(outcome.parts):
         if part.kind is PartKind.CALL:
-            parts.append(ToolCallPart(part.tool or "", part.value, tool_call_id=session.call_id(node, slot)))
+            parts.append(ToolCallPart(part.tool or "", handed(part.value), tool_call_id=session.call_id(node, slot)))
         elif part.kind is PartKind.REASONING:
             parts.append(ThinkingPart(_reasoning(part.value)))
         else:
