@@ -169,23 +169,26 @@ async def _invoked(session: Session, wrapped: Callable[..., Any], tool: Any, con
     if answer.node is not None and session.enters(answer.node):
         with session.frame(answer.node.key):
             return await wrapped(function_tool=tool, context=context, arguments=arguments)
-    result = await wrapped(function_tool=_as_recorded(session, tool, answer), context=context, arguments=arguments)
-    return _as_worded(answer, result)
+    return await wrapped(function_tool=_as_recorded(session, tool, answer), context=context, arguments=arguments)
 
 
 def _as_recorded(session: Session, tool: Any, answer: Answer) -> Any:
     """A tool that is as the given one in all but its body, which comes to what is recorded."""
 
-    async def invoke(*_: Any, **__: Any) -> Any:
+    async def body(*_: Any, **__: Any) -> Any:
         return await value_of(session, answer, MODULES)
 
-    recorded = copy(tool)
     invoker = copy(tool.on_invoke_tool)
     if hasattr(invoker, "_invoke_tool_impl"):  # the SDK's own, which words failures
-        invoker._invoke_tool_impl = invoke
-        recorded.on_invoke_tool = invoker
+        invoker._invoke_tool_impl = body
     else:
-        recorded.on_invoke_tool = invoke
+        invoker = body
+
+    async def invoke(*args: Any, **kwargs: Any) -> Any:
+        return _as_worded(answer, await invoker(*args, **kwargs))
+
+    recorded = copy(tool)
+    recorded.on_invoke_tool = invoke
     return recorded
 
 
