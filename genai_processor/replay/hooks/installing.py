@@ -7,6 +7,7 @@ the wrappers stay for as long as such a one may be left, and refuse whatever it 
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 import weakref
@@ -37,10 +38,29 @@ HOOKS: Final = {
 class Presence:
     """What a context holds of a replay, and each copy of it: without one, nothing of it can go on."""
 
-    __slots__ = ("__weakref__", "session")
+    __slots__ = ("__weakref__", "_before", "_begun", "session")
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        self._before = _tasks()
+        self._begun: list[asyncio.Task[Any]] = []
+
+    def end(self) -> None:
+        """The block is over."""
+        self._begun = list(_tasks() - self._before)
+        self._before = set()
+
+    def is_left(self) -> bool:
+        """Whether something goes on of it, or may: runs, threads, recorded calls that wait to be made, tasks."""
+        return self.session.is_left() or not all(task.done() for task in self._begun)
+
+
+def _tasks() -> set[asyncio.Task[Any]]:
+    """The tasks beside this one."""
+    try:
+        return asyncio.all_tasks() - {asyncio.current_task()}
+    except RuntimeError:  # there is no loop here
+        return set()
 
 
 _here: Final[ContextVar[Presence | None]] = ContextVar("genai_processor_replay_session", default=None)
@@ -79,7 +99,7 @@ class _Installation:
     def sweep(self) -> None:
         """Put back what was there if nothing is left of any replay. Where a stranger has wrapped since, ours lets pass."""
         with self._lock:
-            self._present = [one for one in self._present if (found := one()) is not None and found.session.is_left()]
+            self._present = [one for one in self._present if (found := one()) is not None and found.is_left()]
             if self._blocks or self._present:
                 return
             self.left_over = False
@@ -158,6 +178,7 @@ def installed(session: Session) -> Iterator[None]:
         yield
     finally:
         session.end()
+        presence.end()
         if token is not None:
             with suppress(ValueError):  # the block ends in another context than it began in
                 _here.reset(token)

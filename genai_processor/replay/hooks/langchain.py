@@ -133,8 +133,18 @@ def _iterated(session: Session, wrapped: Callable[..., Any], args: tuple[Any, ..
         chunk = _chunk(session, node)
         yield from bound_to(wrapped, SimpleNamespace(_stream=lambda *_, **__: iter([chunk])))(*args, **kwargs)
         return
-    yield from wrapped(*args, **kwargs)
-    session.answered_live(node, _said(kwargs["stream"].output_message))
+    is_compared = False
+    for event in wrapped(*args, **kwargs):
+        is_compared = is_compared or _compare_once_done(session, node, kwargs["stream"])
+        yield event
+
+
+def _compare_once_done(session: Session, node: Node, stream: Any) -> bool:
+    """Compare what was streamed as soon as it is whole: whoever reads it may ask for no more then."""
+    if not stream.done or stream.output_message is None:
+        return False
+    session.answered_live(node, _said(stream.output_message))
+    return True
 
 
 def _aevents(
@@ -148,10 +158,11 @@ async def _aiterated(
 ) -> AsyncIterator[Any]:
     node = _node(session, args[0] if args else kwargs["messages"])
     if not session.models:
+        is_compared = False
         async with aclosing(wrapped(*args, **kwargs)) as events:
             async for event in events:
+                is_compared = is_compared or _compare_once_done(session, node, kwargs["stream"])
                 yield event
-        session.answered_live(node, _said(kwargs["stream"].output_message))
         return
     chunk = _chunk(session, node)
 
@@ -247,7 +258,7 @@ def _complete(
     session: Session, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     session.stop(
-        ReplayRefusedError("A model that completes a text was asked: a replay answers, and compares, chat models only")
+        ReplayRefusedError("A model that completes texts was asked; a replay answers, and compares, chat models only")
     )
 
 
