@@ -75,3 +75,55 @@ def test_a_scan_says_nothing_of_replay_where_nobody_asks() -> None:
     assert "replay" not in kinds
     asked = [json.loads(line)["kind"] for line in run("scan", "--format", "jsonl", "--replay", WITH).out.splitlines()]
     assert "replay" in asked
+
+
+def test_a_plan_as_html_is_one_page(tmp_path: Path) -> None:
+    done = run("replay", "plan", "--format", "html", WITH)
+    assert done.code == 0
+    assert done.out.startswith(b"<!doctype html>")
+    assert b"<title>Replay plan: s01_ok.jsonl</title>" in done.out
+    written = run("replay", "plan", "--format", "html", "-o", tmp_path / "plan.html", WITH)
+    assert (written.code, written.out) == (0, b"")
+    assert (tmp_path / "plan.html").read_bytes() == done.out
+    several = run("replay", "plan", "--format", "html", WITH, WITHOUT).out
+    assert b"<title>Replay plan: s01_ok.jsonl and 1 more</title>" in several
+
+
+def test_every_format_can_go_to_a_file(tmp_path: Path) -> None:
+    for format in ("tree", "json", "mermaid"):
+        shown = run("replay", "plan", "--format", format, WITH)
+        assert run("replay", "plan", "--format", format, "--output", tmp_path / format, WITH).code == 0
+        assert (tmp_path / format).read_bytes() == shown.out
+
+
+def test_an_answer_never_takes_the_place_of_what_is_read(tmp_path: Path) -> None:
+    traces = tmp_path / "traces.jsonl"
+    traces.write_bytes(Path(WITH).read_bytes())
+    (tmp_path / "other").symlink_to(traces)
+    done = run("replay", "plan", "--format", "html", "-o", tmp_path / "other", traces)
+    assert done.code == 2
+    assert "is read, too; name another file" in done.err
+    assert traces.read_bytes() == Path(WITH).read_bytes()
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    done = run("replay", "plan", "--format", "html", "-o", tmp_path / "none" / "plan.html", WITH)
+    assert done.code == 3
+    assert "plan.html: cannot be written: No such file or directory" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_values_are_for_the_page_only_and_only_if_they_are_asked_for() -> None:
+    assert b"order_id" not in run("replay", "plan", "--format", "html", WITH).out
+    assert b"order_id" in run("replay", "plan", "--format", "html", "--values", WITH).out
+    done = run("replay", "plan", "--format", "json", "--values", WITH)
+    assert done.code == 2
+    assert "--values: only the html page can have values; add --format html" in done.err
+
+
+def test_a_damaged_file_makes_a_page_that_says_so(tmp_path: Path) -> None:
+    (tmp_path / "cut.jsonl").write_bytes(Path(WITH).read_bytes() + b'{"resourceSpans": [')
+    done = run("replay", "plan", "--format", "html", tmp_path / "cut.jsonl")
+    assert done.code == 1
+    assert b"Problems of the record" in done.out
+    assert b"is the line cut short?" in done.out
