@@ -29,6 +29,7 @@ HOOKS: Final = {
     "agents": ("genai_processor.replay.hooks.openai_agents",),
     "langchain_core": ("genai_processor.replay.hooks.langchain", "genai_processor.replay.hooks.langchain_tools"),
     "langgraph": ("genai_processor.replay.hooks.langgraph",),
+    "mcp": ("genai_processor.replay.hooks.mcp",),
     "pydantic_ai": ("genai_processor.replay.hooks.pydantic_ai", "genai_processor.replay.hooks.pydantic_ai_tools"),
     "threading": ("genai_processor.replay.hooks.threads",),
 }
