@@ -90,9 +90,9 @@ ARROWS = {
     "spans": {"errors"},
     "ledger": {"spans.values", "errors", "forks"},
     "retry": {"spans", "errors", "forks", "attributes"},
-    "guard": {"retry", "ledger", "spans", "settings", "errors", "forks", "replays"},
+    "guard": {"retry", "ledger", "spans", "settings", "errors", "forks", "imports", "places", "replays"},
     "reconcile": {"ledger", "errors"},
-    "replay": {"retry", "spans", "errors", "places", "replays"},
+    "replay": {"retry", "spans", "errors", "forks", "imports", "places", "replays"},
     "cli": {"replay", "retry", "ledger", "reconcile", "spans", "errors", "settings"},
 }
 """What the modules of each package may import of this one, beside their own package."""

@@ -121,7 +121,7 @@ class Tables:
             outer = self.get(outer.parent)
 
     def leased(self) -> list[Entry]:
-        """Return the claims that have a lease."""
+        """Return whatever has a lease."""
         return self._select("lease_expires_ns IS NOT NULL")
 
     def by_call(self, scope: str, call_id: str) -> list[Entry]:

@@ -8,7 +8,9 @@ from copy import deepcopy
 from typing import Any, NamedTuple, TypeVar, overload
 
 from genai_processor.errors import ReplayRefusedError
-from genai_processor.replay.records import Choice, Mode, Node, Part, Plan
+from genai_processor.replay.decisions import Choice, Mode, Plan
+from genai_processor.replay.parts import Part
+from genai_processor.replay.records import Node
 from genai_processor.spans.values import quick_loads
 
 

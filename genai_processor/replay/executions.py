@@ -7,18 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from genai_processor.replay.digests import output_digest, part_list
-from genai_processor.replay.records import (
-    EdgeKind,
-    Ending,
-    Node,
-    Operation,
-    Outcome,
-    Part,
-    PartKind,
-    Plan,
-    State,
-)
+from genai_processor.replay.decisions import Plan
+from genai_processor.replay.parts import Part, PartKind, part_list
+from genai_processor.replay.records import EdgeKind, Ending, Node, Operation, Outcome, State
 
 
 class Proposal(NamedTuple):
@@ -130,7 +121,7 @@ class Executions:
             for part in parts:
                 if part.kind is PartKind.RESULT and part.position == position and not part.missing:
                     made = part_list([part])
-                    return Outcome(Ending.VALUE, State.WHOLE, made, digest=output_digest(made))
+                    return Outcome(Ending.VALUE, State.WHOLE, made)
         return None
 
     def latest(self, proposals: Sequence[Proposal]) -> list[Proposal]:

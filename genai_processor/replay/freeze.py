@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
-from genai_processor.replay.digests import EMPTY, input_digest, output_digest, part_list
+from operator import itemgetter
+
 from genai_processor.replay.lists import ReadList
 from genai_processor.replay.lookup import Op
+from genai_processor.replay.parts import EMPTY, Part, PartKind, PartList, part_list
 from genai_processor.replay.records import (
     Edge,
     EdgeKind,
@@ -15,14 +17,12 @@ from genai_processor.replay.records import (
     Operation,
     OrderEvidence,
     Outcome,
-    Part,
-    PartKind,
-    PartList,
     State,
     Structure,
 )
 
-_INFERENCE, _TOOL = Operation.INFERENCE, Operation.TOOL
+_INFERENCE, _TOOL, _HANDOFF = Operation.INFERENCE, Operation.TOOL, Operation.HANDOFF
+_NO_ORDER = OrderEvidence.NO_LIST
 _RETURN, _PROPOSAL, _RESULT_EDGE = EdgeKind.RETURN, EdgeKind.PROPOSAL, EdgeKind.RESULT
 _WHOLE = State.WHOLE
 _new = tuple.__new__  # cheaper than the named tuples' own
@@ -34,12 +34,10 @@ def frozen(op: Op) -> tuple[Node, tuple[Edge, ...]]:
     draft = op.draft
     shown = draft.shown
     key = op.key
-    edges = tuple(
-        [_new(Edge, (kind, producer.key, key, slot, at, equal)) for kind, producer, slot, at, equal, _ in op.found]
-    )
     begins = op.begins
+    edges = [_new(Edge, (kind, producer.key, key, slot, at, equal)) for kind, producer, slot, at, equal, _ in op.found]
     if len(edges) > 1:
-        edges = tuple(sorted(edges, key=_edge_order))
+        edges.sort(key=_edge_order)
         producers = tuple(sorted({e.producer for e in edges if e.kind is not _RETURN and (e.slot < 0 or e.slot >= begins)}))
     else:
         producers = tuple([e.producer for e in edges if e.kind is not _RETURN and (e.slot < 0 or e.slot >= begins)])
@@ -57,13 +55,19 @@ def frozen(op: Op) -> tuple[Node, tuple[Edge, ...]]:
             op.call_ambiguous,
         ),
     )
-    is_call = op.operation is _TOOL or op.operation is Operation.HANDOFF
-    call = op.proposer[0].outcome.parts[op.proposer[1]] if op.proposer is not None else None
+    operation = op.operation or _TOOL
+    call: Part | None = None
+    if operation is _INFERENCE or not (operation is _TOOL or operation is _HANDOFF):
+        inputs, outcome = _list(op), op.outcome
+    else:
+        if op.proposer is not None:
+            call = op.proposer[0].outcome.parts[op.proposer[1]]
+        inputs, outcome = _arguments(op, call), _outcome(op) if op.read else op.outcome
     node = _new(
         Node,
         (
             key,
-            op.operation or _TOOL,
+            operation,
             shown.name,
             op.tool,
             shown.model,
@@ -75,32 +79,30 @@ def frozen(op: Op) -> tuple[Node, tuple[Edge, ...]]:
             shown.dialect,
             op.call_id,
             call.position if call is not None else None,
-            _arguments(op, call) if is_call else _list(op),
-            _outcome(op) if is_call else op.outcome,
+            inputs,
+            outcome,
             draft.composite,
             structure,
             tuple(sorted([other.key for other in op.attempts])),
         ),
     )
-    return node, edges
+    return node, tuple(edges)
 
 
-def _edge_order(edge: Edge) -> tuple[int, EdgeKind, str]:
-    return edge.slot, edge.kind, edge.producer
+_edge_order = itemgetter(Edge._fields.index("slot"), Edge._fields.index("kind"), Edge._fields.index("producer"))
 
 
 def _arguments(op: Op, call: Part | None) -> Inputs:
     """A tool's arguments: as proposed, where that is recorded whole, else as its own span has them."""
     own = op.inputs if op.inputs is not None else _NO_LIST
     if call is not None and not call.missing and (op.proposer is None or op.proposer[0].outcome.state is _WHOLE):
-        if len(own.parts) == 1 and own.parts.tail and own.parts.tail[0].digest == call.digest:
-            parts = own.parts
-        else:
+        parts = own.parts
+        if not (len(parts.tail) == 1 and parts.tail[0].digest == call.digest):
             parts = part_list((call._replace(position=0),))
-        return Inputs(_WHOLE, parts, OrderEvidence.NO_LIST, digest=input_digest(parts))
+        return _new(Inputs, (_WHOLE, parts, _NO_ORDER, b"", b"", 0, ()))
     if own.state is not _WHOLE:
         return Inputs(own.state, own.parts, own.order, states=(own.state,))
-    return Inputs(_WHOLE, own.parts, own.order, digest=input_digest(own.parts))
+    return Inputs(_WHOLE, own.parts, own.order)
 
 
 def _list(op: Op) -> Inputs:
@@ -116,9 +118,8 @@ def _list(op: Op) -> Inputs:
         states = (*states, State.DELTA)
     parts = _positioned(op, read.parts) if read.loose and not states else read.parts
     if not states:
-        digest = input_digest(parts, system=shown.system, tools=shown.tools)
-        return Inputs(_WHOLE, parts, read.order, shown.system, shown.tools, digest)
-    return Inputs(states[0], parts, read.order, shown.system, shown.tools, b"", read.unanswered, states)
+        return _new(Inputs, (_WHOLE, parts, read.order, shown.system, shown.tools, 0, ()))
+    return Inputs(states[0], parts, read.order, shown.system, shown.tools, read.unanswered, states)
 
 
 def _positioned(op: Op, parts: PartList) -> PartList:
@@ -154,22 +155,23 @@ def _positioned(op: Op, parts: PartList) -> PartList:
 def _outcome(op: Op) -> Outcome:
     """A tool's outcome: how it ended is told by its own span, what came of it by whoever read it."""
     own = op.outcome
-    if not op.read:
+    told = [
+        part for reader, part in op.read if not part.missing and reader.inputs is not None and reader.inputs.state is _WHOLE
+    ]
+    if not told:
         return own
-    parts = {
-        part.digest: part
-        for reader, part in op.read
-        if not part.missing and reader.inputs is not None and reader.inputs.state is _WHOLE
-    }
-    if not parts:
-        return own
-    mine = own.parts[0].digest if len(own.parts) else None
-    part = parts[mine] if mine in parts else parts[min(parts)]
-    readers = tuple(sorted({reader.key for reader, one in op.read if one.digest == part.digest}))
-    made = part_list((part._replace(position=0, tool=None),))
+    part = told[-1]
+    if len(told) > 1:
+        parts = {part.digest: part for part in told}
+        mine = own.parts[0].digest if len(own.parts) else None
+        part = parts[mine] if mine in parts else parts[min(parts)]
+    readers = [reader.key for reader, one in op.read if one.digest == part.digest]
+    if len(readers) > 1:
+        readers = sorted(set(readers))
+    made = PartList(
+        None, (_new(Part, (part.role, part.kind, None, part.digest, 0, part.call_id, part.value, part.missing)),), 0
+    )
     if own.ending is Ending.UNKNOWN:
-        return Outcome(Ending.VALUE, _WHOLE, made, digest=output_digest(made), witnesses=readers)
-    witnesses = (*own.witnesses, *readers)
-    if own.ending is Ending.VALUE:
-        return own._replace(parts=made, digest=output_digest(made), witnesses=witnesses)
-    return own._replace(parts=made, witnesses=witnesses)
+        return Outcome(Ending.VALUE, _WHOLE, made, witnesses=tuple(readers))
+    ending, state, _, finish, error_type, message, witnesses = own
+    return _new(Outcome, (ending, state, made, finish, error_type, message, (*witnesses, *readers)))

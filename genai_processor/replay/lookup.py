@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from typing import Generic, NamedTuple, TypeVar
 
-from genai_processor.replay.digests import EMPTY, marks_after
 from genai_processor.replay.lists import ReadList, best
-from genai_processor.replay.records import EdgeKind, Ending, Operation, Outcome, Part, PartKind, State
+from genai_processor.replay.parts import EMPTY, Part
+from genai_processor.replay.records import EdgeKind, Ending, Operation, Outcome, State
 from genai_processor.replay.shown import Stands
 from genai_processor.replay.tree import Draft
 from genai_processor.spans.records import View
 
 _INFERENCE = Operation.INFERENCE
-_CALL = PartKind.CALL
+_WHOLE, _VALUE = State.WHOLE, Ending.VALUE
+MANY = 64
+"""More claimants of one value than this are not told apart."""
 
 
 class Found(NamedTuple):
@@ -106,10 +108,10 @@ class Op:
         self.cycle = False
         self.fan_in = False
         self.mark = 0
-        if shown.operation is _INFERENCE and self.inputs is not None and self.inputs.state is State.WHOLE:
+        if shown.operation is _INFERENCE and self.inputs is not None and self.inputs.state is _WHOLE:
             outcome = self.outcome
-            if outcome.state is State.WHOLE and outcome.ending is Ending.VALUE and len(outcome.parts):
-                self.full = marks_after(self.inputs.parts, outcome.parts)
+            if outcome.state is _WHOLE and outcome.ending is _VALUE and len(outcome.parts):
+                self.full = self.inputs.parts.mark_after(outcome.parts)
 
     def _ask_witnesses(self, draft: Draft) -> None:
         """Take from inner spans what the outermost one leaves out."""
@@ -139,19 +141,6 @@ def _named_by_step(draft: Draft) -> str | None:
 _UNKNOWN = Outcome(Ending.UNKNOWN, State.NOT_RECORDED, EMPTY)
 
 
-def proposed_before(op: Op, call: Part) -> bool:
-    """Whether an inference's own input holds a call, or the result of one that it does not show: it only says it again."""
-    if op.inputs is None or call.call_id is None:
-        return False
-    answered = False
-    for part in reversed(op.inputs.parts):
-        if part.call_id == call.call_id:
-            if part.kind is _CALL:
-                return part.digest == call.digest
-            answered = True
-    return answered
-
-
 _T = TypeVar("_T")
 
 
@@ -179,6 +168,9 @@ class Index(Generic[_T]):
 
     def __contains__(self, key: object) -> bool:
         return key in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     def within(self, key: object) -> list[Op]:
         """Every operation under a key."""

@@ -10,9 +10,11 @@ from contextvars import ContextVar
 from typing import Any, Final, NoReturn
 
 from genai_processor.errors import ReplayRefusedError
+from genai_processor.replay.decisions import Plan
 from genai_processor.replay.digests import part_digest
 from genai_processor.replay.executions import Answer, Executions, Proposal
-from genai_processor.replay.records import Ending, Node, Operation, Part, PartKind, PartList, Plan, Role
+from genai_processor.replay.parts import Part, PartKind, PartList, Role
+from genai_processor.replay.records import Ending, Node, Operation
 from genai_processor.replay.stopping import Latch, named
 from genai_processor.replay.values import difference
 

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from genai_processor.errors import ReplayRefusedError
 from genai_processor.replay.digests import part_digest
 from genai_processor.replay.executions import Answer
-from genai_processor.replay.records import Ending, Node, Operation, PartKind, Role, State
+from genai_processor.replay.parts import PartKind, Role
+from genai_processor.replay.records import Ending, Node, Operation, State
 from genai_processor.replay.stopping import Latch
 
 

@@ -13,23 +13,13 @@ from fnmatch import fnmatchcase
 from typing import Any, NoReturn
 
 from genai_processor.errors import ReplayRefusedError
+from genai_processor.replay.decisions import Choice, Plan
 from genai_processor.replay.digests import content_digest
 from genai_processor.replay.executions import Answer, is_value
 from genai_processor.replay.live import Keys, Prompt, instructions_of, key_of_prompt, same_system, without_places
+from genai_processor.replay.parts import Part, PartKind, PartList, Role
 from genai_processor.replay.proposals import Frame, Proposals
-from genai_processor.replay.records import (
-    Choice,
-    Ending,
-    Node,
-    Operation,
-    Outcome,
-    Part,
-    PartKind,
-    PartList,
-    Plan,
-    Role,
-    State,
-)
+from genai_processor.replay.records import Ending, Node, Operation, Outcome, State
 from genai_processor.replay.retrievals import Retrievals
 from genai_processor.replay.stopping import Latch, named
 from genai_processor.replay.values import difference

@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import Final, NoReturn
 
 from genai_processor.errors import ReplayDivergence, ReplayError, ReplayRefusedError
-from genai_processor.replay.records import EdgeKind, Node, Operation, Outcome, Plan
+from genai_processor.replay.decisions import Plan
+from genai_processor.replay.records import EdgeKind, Node, Operation, Outcome
 from genai_processor.replay.results import ReplayBoundary
 
 _ORDERLESS: Final = (EdgeKind.RETURN, EdgeKind.DELEGATE)

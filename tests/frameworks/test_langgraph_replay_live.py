@@ -24,24 +24,10 @@ from support.traps import Trap
 
 from genai_processor.errors import ReplayDivergence, ReplayRefusedError
 from genai_processor.replay import replaying
-from genai_processor.replay.digests import input_digest, output_digest, part_digest, part_list
-from genai_processor.replay.records import (
-    Choice,
-    Decision,
-    Ending,
-    Inputs,
-    Mode,
-    Node,
-    Operation,
-    OrderEvidence,
-    Outcome,
-    Part,
-    PartKind,
-    Reason,
-    Role,
-    State,
-    Structure,
-)
+from genai_processor.replay.decisions import Choice, Decision, Mode, Reason
+from genai_processor.replay.digests import part_digest
+from genai_processor.replay.parts import Part, PartKind, Role, part_list
+from genai_processor.replay.records import Ending, Inputs, Node, Operation, OrderEvidence, Outcome, State, Structure
 
 
 class LiveModel(BaseChatModel):
@@ -176,8 +162,8 @@ def retrieval(span_id: str, query: str, *documents: str, error: Outcome | None =
             for one in documents
         ]
     )
-    outcome = error or Outcome(Ending.VALUE, State.WHOLE, found, digest=output_digest(found))
-    given = Inputs(State.WHOLE, asked, OrderEvidence.NO_LIST, digest=input_digest(asked))
+    outcome = error or Outcome(Ending.VALUE, State.WHOLE, found)
+    given = Inputs(State.WHOLE, asked, OrderEvidence.NO_LIST)
     key = f"{'ab' * 16}:{span_id}"
     node = Node(
         key, Operation.RETRIEVAL, "retrieval", None, None, "ab" * 16, (span_id,), None, None, None, "test", None, None,

@@ -24,7 +24,7 @@ from support.traps import Trap
 from genai_processor.errors import ReplayDivergence
 from genai_processor.replay import replaying
 from genai_processor.replay.digests import part_digest
-from genai_processor.replay.records import PartKind, Role
+from genai_processor.replay.parts import PartKind, Role
 
 
 def recorded() -> Making:

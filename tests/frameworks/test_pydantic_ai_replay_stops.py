@@ -158,7 +158,7 @@ def test_a_call_that_never_came_back_stops_the_run_if_nobody_cancels_it_again(tr
     call = calls("search", {"query": "q"}, "c1")
     made.chat("01" * 8, [user("u")], [call])
     node = made.tool("02" * 8, call, "x")
-    from genai_processor.replay.digests import EMPTY
+    from genai_processor.replay.parts import EMPTY
     from genai_processor.replay.records import Ending, Outcome, State
 
     made.nodes[1] = node._replace(outcome=Outcome(Ending.UNKNOWN, State.NOT_RECORDED, EMPTY))

@@ -13,10 +13,10 @@ from support.plans import Making, answered, calls, failure, retrievals, says, us
 
 from genai_processor.errors import ReplayDivergence, ReplayRefusedError
 from genai_processor.replay.block import replaying
-from genai_processor.replay.digests import EMPTY, input_digest, part_list
 from genai_processor.replay.live import Prompt, parts_of
+from genai_processor.replay.parts import EMPTY, PartKind, part_list
 from genai_processor.replay.plan import plan
-from genai_processor.replay.records import EdgeKind, Ending, Node, Outcome, PartKind, State
+from genai_processor.replay.records import EdgeKind, Ending, Node, Outcome, State
 from genai_processor.replay.session import Session
 from genai_processor.replay.stopping import Stop
 
@@ -240,7 +240,7 @@ def test_a_prompt_whose_record_does_not_say_which_call_a_result_answers_is_found
     made = twins(2, "a", "b")
     last = made.nodes[-1]
     parts = part_list(part._replace(position=-1) if part.kind is PartKind.RESULT else part for part in last.inputs.parts)
-    made.nodes[-1] = last._replace(inputs=last.inputs._replace(parts=parts, digest=input_digest(parts)))
+    made.nodes[-1] = last._replace(inputs=last.inputs._replace(parts=parts))
     echoes = [{"type": "tool_call", "id": f"c{n}", "name": "search", "arguments": {"query": "q"}} for n in range(2)]
     results = [{"type": "tool_call_response", "id": f"c{n}", "result": "ab"[n]} for n in range(2)]
 

@@ -12,7 +12,8 @@ from support.plans import Making, answered, calls, failure, retrievals, says, us
 
 from genai_processor.errors import ReplayDivergence
 from genai_processor.replay.asked import NodeRun
-from genai_processor.replay.records import Choice, Mode, Outcome, Plan, Reason
+from genai_processor.replay.decisions import Choice, Mode, Plan, Reason
+from genai_processor.replay.records import Outcome
 from genai_processor.replay.replayer import areplay, replay
 from genai_processor.replay.results import Done
 from genai_processor.replays import REPLAYS

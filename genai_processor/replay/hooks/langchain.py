@@ -13,7 +13,8 @@ from genai_processor.errors import ReplayRefusedError
 from genai_processor.replay.handed_back import exception_of
 from genai_processor.replay.hooks.base import Hook, Target, arguments_mapping, arguments_text, bound_to
 from genai_processor.replay.live import Message, Prompt, parts_of
-from genai_processor.replay.records import Ending, Node, PartKind
+from genai_processor.replay.parts import PartKind
+from genai_processor.replay.records import Ending, Node
 from genai_processor.replay.session import Session
 
 MODULES: Final = ("langchain_core.exceptions", "langchain_core.tools", "langgraph.errors")

@@ -17,7 +17,8 @@ from genai_processor.replay.executions import Answer
 from genai_processor.replay.handed_back import exception_of
 from genai_processor.replay.hooks.base import Hook, Target, arguments_text, value_of
 from genai_processor.replay.live import Message, Prompt, parts_of
-from genai_processor.replay.records import Ending, Node, PartKind
+from genai_processor.replay.parts import PartKind
+from genai_processor.replay.records import Ending, Node
 from genai_processor.replay.session import Session
 
 MODULES: Final = ("agents.exceptions",)

@@ -12,7 +12,8 @@ from genai_processor.errors import ReplayRefusedError
 from genai_processor.replay.handed_back import exception_of
 from genai_processor.replay.hooks.base import Hook, Target, arguments_text, handed
 from genai_processor.replay.live import Message, Prompt, parts_of
-from genai_processor.replay.records import Ending, PartKind
+from genai_processor.replay.parts import PartKind
+from genai_processor.replay.records import Ending
 from genai_processor.replay.session import Session
 
 MODULES: Final = ("pydantic_ai.exceptions",)
