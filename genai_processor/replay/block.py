@@ -7,6 +7,7 @@ agent.run_sync("…")
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, Literal
@@ -15,12 +16,13 @@ from uuid import uuid4
 from genai_processor.errors import ReplayDivergence, ReplayError
 from genai_processor.replay.decisions import Plan
 from genai_processor.replay.hooks.installing import HOOKS, installed
-from genai_processor.replay.plan import plan
+from genai_processor.replay.plan import Planner, plan
 from genai_processor.replay.records import Operation
 from genai_processor.replay.results import ReplayBoundary
 from genai_processor.replay.session import Session
 from genai_processor.replay.stopping import Stop
 from genai_processor.replays import REPLAYS
+from genai_processor.spans.otlp import ReadError, read_spans
 from genai_processor.spans.records import Span
 
 if TYPE_CHECKING:
@@ -73,7 +75,7 @@ class Replaying:
 
 @contextmanager
 def replaying(
-    recorded: Plan | Iterable[Span | ReadableSpan],
+    recorded: Plan | Iterable[Span | ReadableSpan] | str | os.PathLike[str],
     *,
     models: Literal["answered", "live"] = "answered",
     enter: Iterable[str] = (),
@@ -93,7 +95,8 @@ def replaying(
     the model gave them. What is not in the record stops the run for good, whatever the framework does about it.
 
     Args:
-        recorded: A plan, made with `keep_values`, which is the default; or the recorded spans.
+        recorded: A plan, made with `keep_values`, which is the default; or the recorded spans; or the name of a file with
+            them (OTLP as JSON or protobuf). What of a file cannot be read is among the plan's problems.
         models: `live` runs the models that the agents have, and compares what they say; only tools are answered then.
         enter: Names of tools that do nothing but run an agent: their bodies run, and what they call is answered. All other
             tools are answered whole. Globs, too, which fit only tools in which the record shows an agent.
@@ -115,7 +118,7 @@ def replaying(
     if models not in (_ANSWERED, "live"):
         raise ValueError(f"models must be 'answered' or 'live', but is {models!r}")
     session = Session(
-        recorded if isinstance(recorded, Plan) else plan(recorded),
+        _planned(recorded),
         run_id or uuid4().hex,
         models=models == _ANSWERED,
         enter=(enter,) if isinstance(enter, str) else tuple(enter),
@@ -140,3 +143,17 @@ def replaying(
         return
     if raised is not None:
         raise raised
+
+
+def _planned(recorded: Plan | Iterable[Span | ReadableSpan] | str | os.PathLike[str]) -> Plan:
+    if isinstance(recorded, Plan):
+        return recorded
+    if not isinstance(recorded, (str, os.PathLike)):
+        return plan(recorded)
+    planner = Planner()
+
+    def note(error: ReadError) -> None:
+        planner.note(error.file if error.line is None else f"{error.file}:{error.line}", error.error)
+
+    planner.add_all(read_spans(recorded, on_error=note))
+    return planner.plan()

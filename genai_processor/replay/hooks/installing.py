@@ -151,7 +151,7 @@ class _Installation:
 
     def _refuse(self, hook: Hook, target: Target, error: UnknownPlaceError) -> None:
         refused = ReplayRefusedError(
-            f"Not replayed: {hook.framework} {version_of(target.module)} is not laid out as this version knows it "
+            f"Not replayed: {hook.framework} {version_of(target.module, hook.framework)} is not laid out as this version knows it "
             f"({error}), so its calls could reach the world"
         )
         with self._lock:
