@@ -150,9 +150,10 @@ class _Installation:
                     self._wrapped.append(wrapped)
 
     def _refuse(self, hook: Hook, target: Target, error: UnknownPlaceError) -> None:
+        version = version_of(target.module, hook.framework)
         refused = ReplayRefusedError(
-            f"Not replayed: {hook.framework} {version_of(target.module, hook.framework)} is not laid out as this version knows it "
-            f"({error}), so its calls could reach the world"
+            f"Not replayed: {hook.framework} {version} is not laid out as this version knows it ({error}), so its calls could "
+            "reach the world"
         )
         with self._lock:
             for session in self._blocks:
