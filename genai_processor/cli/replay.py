@@ -89,6 +89,9 @@ LengthOption = Annotated[
         "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT and OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT.",
     ),
 ]
+LineOption = Annotated[
+    int, typer.Option(min=1, metavar="N", help="Leave out lines, protobuf messages and JSON documents that are longer.")
+]
 
 
 @replay.command(name="plan", no_args_is_help=False)
@@ -115,6 +118,7 @@ def plan_command(
     models: ModelsOption = None,
     recompute: RecomputeOption = None,
     length_limit: LengthOption = None,
+    max_line_bytes: LineOption = MAX_LINE_BYTES,
 ) -> None:
     """Plan the replay of recorded runs, node by node. All files are one record.
 
@@ -127,7 +131,7 @@ def plan_command(
     declared = _declared(deterministic, models, recompute)
     planner = Planner(declared, keep_values=values, length_limit=_limit(length_limit))
     with answering():
-        damaged = _read(planner, files)
+        damaged = _read(planner, files, max_line_bytes)
         plan = planner.plan()
         if format is PlanFormat.tree and output is None:
             print_plan(plan, console())
@@ -161,6 +165,7 @@ def audit_command(
     models: ModelsOption = None,
     recompute: RecomputeOption = None,
     length_limit: LengthOption = None,
+    max_line_bytes: LineOption = MAX_LINE_BYTES,
 ) -> None:
     """Say which of these traces could be replayed, and what must be recorded to make the rest so, by instrumentation.
 
@@ -173,7 +178,7 @@ def audit_command(
         damaged = False
         for file in files:
             planner = Planner(declared, keep_values=False, length_limit=limit)
-            damaged = _read(planner, [file]) or damaged
+            damaged = _read(planner, [file], max_line_bytes) or damaged
             found.add(planner.plan())
         if format is AuditFormat.json:
             sys.stdout.buffer.write(dumped_line(audit_json(found)))
@@ -195,6 +200,7 @@ def diff_command(
     second: Annotated[str, typer.Argument(metavar="B", help="Those of another.")],
     format: Annotated[DiffFormat, typer.Option(help="text for people; json is one object.")] = DiffFormat.text,
     length_limit: LengthOption = None,
+    max_line_bytes: LineOption = MAX_LINE_BYTES,
 ) -> None:
     """Say where two recorded runs part: the first differences along the content graph, and nothing that follows from them.
 
@@ -205,7 +211,7 @@ def diff_command(
         damaged, plans = False, []
         for file in (first, second):
             planner = Planner(Declared(), length_limit=limit)
-            damaged = _read(planner, [file]) or damaged
+            damaged = _read(planner, [file], max_line_bytes) or damaged
             plans.append(planner.plan())
         found = differences(*plans)
         if format is DiffFormat.json:
@@ -227,7 +233,7 @@ def _limit(length_limit: int | None) -> int | None:
     return Settings.from_environ(os.environ, warn, length_limit=length_limit).length_limit
 
 
-def _read(planner: Planner, files: Iterable[str]) -> bool:
+def _read(planner: Planner, files: Iterable[str], max_line_bytes: int) -> bool:
     """Feed files to a planner; whether some of it was damaged."""
     damaged = False
 
@@ -240,7 +246,7 @@ def _read(planner: Planner, files: Iterable[str]) -> bool:
 
     for file in files:
         try:
-            planner.add_all(read_spans(file, max_line_bytes=MAX_LINE_BYTES, on_error=note))
+            planner.add_all(read_spans(file, max_line_bytes=max_line_bytes, on_error=note))
         except TraceFileError as error:
             note(ReadError(file, None, str(error).removeprefix(f"{file}: ")))
     return damaged
