@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of every framework do with its incidents."""
+"""What the tests of every framework do with its incidents, and say of a guard."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.incidents.kit import Incident, count
+from benchmarks.incidents.bodies import Body
+from benchmarks.incidents.kit import Incident, World, count
+from genai_processor.guard.context import idempotency_key, not_executed
 from genai_processor.guard.guard import Guard
-from genai_processor.ledger import State
+from genai_processor.ledger import Entry, Resolution, State
 
 Install = Callable[..., Guard]
 """The fixture `guarded`: installs a guard, whose arguments these are."""
@@ -21,6 +23,49 @@ Install = Callable[..., Guard]
 def states(guard: Guard) -> dict[State, int]:
     """How many calls stand where, without those where none does."""
     return {state: number for state, number in guard.ledger.counts().items() if number}
+
+
+EARLIER = "an earlier attempt at the same action may have committed"
+
+
+def refusal(entry: Entry, tool: str = "refund", why: str = EARLIER) -> str:
+    """The guard's words, when a person has to settle an entry first."""
+    return (
+        f"{tool} was not run: {why}. Do not call it again with these arguments; report this instead. "
+        f"A person has to settle entry {entry.entry_id} first."
+    )
+
+
+def release(guard: Guard) -> Entry:
+    """Settle the one entry that waits for a person: it was not committed, so that the call may be tried again."""
+    [entry] = guard.ledger.pending().entries
+    guard.ledger.settle(entry.entry_id, Resolution.NOT_COMMITTED, who="ann", note="no such key there", version=entry.version)
+    return entry
+
+
+def did_nothing_first(world: World, error: type[Exception] = ConnectionError) -> Body:
+    """The body of a tool that says, the first time, that it has not begun, and pays the second time."""
+
+    def refund(order: str) -> str:
+        """Refund an order."""
+        if not world.keys:
+            world.keys.append(None)
+            not_executed()
+            raise error("no route")
+        return world.commit(order)
+
+    return refund
+
+
+def keeps_keys(keys: list[str | None]) -> Body:
+    """The body of a tool that notes its idempotency key, and of which nobody hears what it did."""
+
+    def refund(order: str) -> str:
+        """Refund an order."""
+        keys.append(idempotency_key())
+        raise ConnectionError("no answer")
+
+    return refund
 
 
 def each(incidents: Sequence[Incident]) -> Any:
