@@ -19,7 +19,7 @@ from autogen_core.tools import FunctionTool
 
 from benchmarks.incidents import scripts
 from benchmarks.incidents.bodies import Late, hangs_first, on_the_loop, pays, pays_cents, pays_in_thread
-from benchmarks.incidents.kit import Incident, Story, World, run_again
+from benchmarks.incidents.kit import Incident, Story, World, one_by_one, run_again
 from benchmarks.incidents.other_process import in_two_processes, main, pays_and_dies
 from benchmarks.incidents.scripts import FIRST, SECOND, THIRD, Script, Turn, next_turn, once
 
@@ -88,16 +88,7 @@ def agent(model: Scripted, *tools: Any, **options: Any) -> AssistantAgent:
 
 def run(world: World, *agents: AssistantAgent) -> None:
     """Run agents one after the other, whatever becomes of each, in one conversation."""
-
-    async def story() -> None:
-        for one in agents:
-            try:
-                await asyncio.wait_for(one.run(task="refund o1"), 20)
-            except ConnectionError:
-                continue
-
-    with world.scope("conversation-1"):
-        asyncio.run(story())
+    one_by_one(world, *(partial(one.run, task="refund o1") for one in agents))
 
 
 def told(body: Callable[[World], Any], *runs: Script) -> Callable[[World], None]:

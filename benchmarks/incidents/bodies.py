@@ -47,12 +47,12 @@ def pays(world: World, once: bool = False) -> Callable[..., Any]:
     return on_the_loop(pays_in_thread(world, once))
 
 
-def loses(world: World) -> Body:
+def loses(world: World, error: type[Exception] = ConnectionError) -> Body:
     """The effect lands, and its answer is lost, each time."""
 
     def refund(order: str) -> str:
         """Refund an order."""
-        return world.commit_then_fail(order)
+        return world.commit_then_fail(order, error)
 
     return refund
 

@@ -13,6 +13,9 @@ from typing import Any
 
 from genai_processor.guard.context import idempotency_key
 
+_SECONDS = 20
+"""After which a run hangs."""
+
 
 class World:
     """What tools change: effects that landed cannot be taken back."""
@@ -29,10 +32,10 @@ class World:
             self.keys.append(idempotency_key())
         return f"done: {effect}"
 
-    def commit_then_fail(self, effect: str) -> str:
+    def commit_then_fail(self, effect: str, error: type[Exception] = ConnectionError) -> str:
         """The effect lands, and its answer is lost."""
         self.commit(effect)
-        raise ConnectionError("502 Bad Gateway")
+        raise error("502 Bad Gateway")
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
@@ -124,6 +127,18 @@ async def run_again(grows: Sized, first: Run, again: Run) -> None:
         await given_up(first(), grows)
     except TimeoutError:
         await again()
+
+
+def one_by_one(world: World, *runs: Run) -> None:
+    """Do runs of one conversation, whether or not the one before has lost its connection."""
+
+    async def main() -> None:
+        for run in runs:
+            with suppress(ConnectionError):
+                await asyncio.wait_for(run(), _SECONDS)
+
+    with world.scope("conversation-1"):
+        asyncio.run(main())
 
 
 def told(story: Callable[[World], Awaitable[object]]) -> Callable[[World], None]:

@@ -85,15 +85,8 @@ def paying(world: World, *, sync: bool = True) -> BaseTool:
 
 def losing(world: World, *, sync: bool = True, error: type[Exception] = ConnectionError, **options: Any) -> BaseTool:
     """A tool whose answer gets lost."""
-    lose = loses(world)
-
-    def pay(order: str) -> str:
-        try:
-            return lose(order)
-        except ConnectionError as lost:
-            raise error(str(lost)) from lost
-
-    return tool(pay if sync else on_the_loop(pay), **options)
+    lose = loses(world, error)
+    return tool(lose if sync else on_the_loop(lose), **options)
 
 
 def one_of_two(world: World) -> BaseTool:

@@ -9,15 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from agents import (
-    Agent,
-    FunctionTool,
-    RunHooks,
-    Runner,
-    RunState,
-    function_tool,
-    set_trace_processors,
-)
+from agents import Agent, FunctionTool, RunHooks, Runner, RunState, function_tool, set_trace_processors
 
 from benchmarks.incidents.bodies import Late, hangs_first, loses, on_the_loop, pays
 from benchmarks.incidents.kit import Incident, Story, World, run_again, told

@@ -70,22 +70,9 @@ def in_one_run(body: Callable[[World], Callable[..., Any]], *turns: Turn) -> Cal
     return tell
 
 
-def loses_and_asks(world: World) -> Callable[[str], str]:
-    """The tool asks the model to try again when its answer is lost."""
-    lose = loses(world)
-
-    def fail(order: str) -> str:
-        try:
-            return lose(order)
-        except ConnectionError as error:
-            raise ModelRetry(str(error)) from error
-
-    return fail
-
-
 def new_id(world: World, *, sync: bool = False, stream: bool = False) -> None:
     """The tool commits and fails, and the model asks again."""
-    fail = loses_and_asks(world)
+    fail = loses(world, ModelRetry)
     made = agent(scripted(*scripts.AGAIN), fail if sync else on_the_loop(fail))
 
     async def run() -> None:

@@ -29,7 +29,7 @@ from semantic_kernel.functions import kernel_function
 
 from benchmarks.incidents import scripts
 from benchmarks.incidents.bodies import Late, hangs_first, on_the_loop, pays, pays_cents, pays_in_thread
-from benchmarks.incidents.kit import Incident, Story, World, run_again
+from benchmarks.incidents.kit import Incident, Story, World, one_by_one, run_again
 from benchmarks.incidents.other_process import in_two_processes, main, pays_and_dies
 from benchmarks.incidents.scripts import FIRST, SECOND, THIRD, Script, Turn, next_turn, once, refund
 
@@ -94,16 +94,7 @@ def kernel(tool: Callable[..., Any]) -> Kernel:
 
 def run(world: World, *agents: ChatCompletionAgent) -> None:
     """Run agents one after the other, whatever becomes of each, in one conversation."""
-
-    async def story() -> None:
-        for one in agents:
-            try:
-                await one.get_response("refund o1")
-            except ConnectionError:
-                continue
-
-    with world.scope("conversation-1"):
-        asyncio.run(story())
+    one_by_one(world, *(partial(one.get_response, "refund o1") for one in agents))
 
 
 def told(body: Callable[[World], Any], *runs: Script) -> Callable[[World], None]:

@@ -14,13 +14,7 @@ from agent_framework import AgentSession, Content, function_middleware, tool
 from support.hooked import installing_tests
 from support.incidents import Install, did_nothing_first, incident_tests, keeps_keys, refusal, release, states
 
-from benchmarks.incidents.agent_framework import (
-    INCIDENTS,
-    agent,
-    failing,
-    paying,
-    unasked,
-)
+from benchmarks.incidents.agent_framework import INCIDENTS, agent, failing, paying, unasked
 from benchmarks.incidents.kit import World
 from benchmarks.incidents.scripts import WRONG, ask
 from genai_processor.errors import ToolSpanCommitmentError
@@ -93,7 +87,6 @@ def test_a_run_can_be_stopped(guarded: Install, stream: bool) -> None:
 
 def test_a_released_attempt_keeps_the_key_of_its_intent(guarded: Install) -> None:
     guard, keys = guarded(), list[str | None]()
-
     for _ in range(2):
         run(agent([unasked(keeps_keys(keys))], [ask()]))
         entry = release(guard)
@@ -111,7 +104,6 @@ def test_each_of_parallel_calls_has_its_own_key(guarded: Install, sync: bool) ->
 
 def test_a_tool_that_did_nothing_may_be_called_again(guarded: Install) -> None:
     guard, world = guarded(), World()
-
     run(agent([unasked(did_nothing_first(world))], [ask()], [ask()]))
     assert world.effects == ["o9"]
     assert states(guard) == {State.NOT_STARTED: 1, State.COMPLETED: 1}

@@ -16,14 +16,7 @@ from agno.tools.function import Function, FunctionCall
 from support.hooked import installing_tests
 from support.incidents import Install, did_nothing_first, incident_tests, refusal, release, states
 
-from benchmarks.incidents.agno import (
-    INCIDENTS,
-    Scripted,
-    agent,
-    approval,
-    late,
-    team,
-)
+from benchmarks.incidents.agno import INCIDENTS, Scripted, agent, approval, late, team
 from benchmarks.incidents.bodies import pays, pays_in_thread
 from benchmarks.incidents.kit import World
 from benchmarks.incidents.scripts import AGAIN, FIRST, SECOND, once, refund
@@ -95,7 +88,6 @@ def test_generators_have_a_key_too(guarded: Install) -> None:
 
 def test_a_tool_that_did_nothing_may_be_called_again(guarded: Install) -> None:
     guard, world = guarded(), World()
-
     agent(Scripted(*AGAIN), did_nothing_first(world)).run("refund o1")
     assert world.effects == ["o1"]
     assert states(guard) == {State.NOT_STARTED: 1, State.COMPLETED: 1}

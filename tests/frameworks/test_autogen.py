@@ -19,24 +19,31 @@ from autogen_core import CancellationToken
 from autogen_core.tools import BaseStreamTool, BaseTool, FunctionTool
 from pydantic import BaseModel
 from support.hooked import installing_tests
-from support.incidents import Install, did_nothing_first, incident_tests, refusal, release, states
+from support.incidents import Install, incident_tests, paying_tests, refusal, states
 
-from benchmarks.incidents.autogen import (
-    INCIDENTS,
-    Scripted,
-    agent,
-    late,
-    run,
-)
+from benchmarks.incidents.autogen import INCIDENTS, Scripted, agent, late, run
 from benchmarks.incidents.bodies import pays, pays_in_thread
 from benchmarks.incidents.kit import World
-from benchmarks.incidents.scripts import AGAIN, FIRST, SECOND, once, refund
+from benchmarks.incidents.scripts import AGAIN, FIRST, Turn, once, refund
 from genai_processor.errors import ToolSpanCommitmentError
 from genai_processor.guard.context import idempotency_key
 from genai_processor.guard.hooks.autogen import HOOK
 from genai_processor.ledger import State
 
 test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(INCIDENTS)
+
+
+def heard(world: World, tool: Any, *script: Turn) -> list[str]:
+    model = Scripted(*script)
+    run(world, agent(model, tool))
+    return model.heard
+
+
+(
+    test_the_body_has_the_key_of_its_intent_which_a_released_attempt_keeps,
+    test_a_tool_that_did_nothing_may_be_called_again,
+    test_what_died_with_its_run_is_handed_back_once_and_then_counts_as_delivered,
+) = paying_tests(heard)
 
 
 class Order(BaseModel):
@@ -131,15 +138,6 @@ def test_a_team_can_be_stopped(guarded: Install) -> None:
         asyncio.run(asyncio.wait_for(team.run(task="refund o1"), 20))
 
 
-@pytest.mark.parametrize("tool", [pays, pays_in_thread])
-def test_the_body_has_the_key_of_its_intent_which_a_released_attempt_keeps(tool: Any, guarded: Install) -> None:
-    guard, world = guarded(), World()
-    run(world, agent(Scripted(*once(FIRST)), tool(world, once=True)))
-    entry = release(guard)
-    run(world, agent(Scripted(*once(SECOND)), tool(world)))
-    assert world.keys == [entry.intent] * 2
-
-
 def test_twins_have_keys_of_their_own_in_threads_too(guarded: Install) -> None:
     guarded()
     world = World()
@@ -168,14 +166,6 @@ def test_a_streaming_tool_ends_well(guarded: Install) -> None:
     assert states(guard) == {State.COMPLETED: 1}
 
 
-def test_a_tool_that_did_nothing_may_be_called_again(guarded: Install) -> None:
-    guard, world = guarded(), World()
-
-    run(world, agent(Scripted(*AGAIN), did_nothing_first(world)))
-    assert world.effects == ["o1"]
-    assert states(guard) == {State.NOT_STARTED: 1, State.COMPLETED: 1}
-
-
 def test_arguments_that_do_not_fit_are_not_claimed(guarded: Install) -> None:
     guard = guarded()
 
@@ -194,17 +184,6 @@ def test_a_handoff_is_no_action_and_may_be_repeated(guarded: Install) -> None:
     one = AssistantAgent("refunder", Scripted(script, script, "done"), handoffs=[Handoff(target="ann")])
     run(World(), one, one)
     assert states(guard) == {}
-
-
-def test_what_died_with_its_run_is_handed_back_once_and_then_counts_as_delivered(guarded: Install) -> None:
-    guard, world = guarded(), World()
-    run(world, agent(Scripted([refund("c1")], ConnectionError("the model is down")), pays(world)))
-    assert states(guard) == {State.UNDELIVERED: 1}
-    again = Scripted(*once(SECOND))
-    run(world, agent(again, pays(world)))
-    assert again.heard == ["done: o1"]
-    assert world.effects == ["o1"]
-    assert states(guard) == {State.COMPLETED: 1}
 
 
 def test_what_a_task_returns_to_a_run_that_was_given_up_is_undelivered(guarded: Install) -> None:

@@ -12,25 +12,15 @@ pytest.importorskip("crewai.agents.agent_executor")
 
 from crewai.tools import BaseTool
 from crewai.tools.tool_failure import ToolFailure
-from support.hooked import entries, hooked, installing_tests, states, telling_tests
+from support.hooked import effects_when_stopped, entries, hooked, installing_tests, released_intent, states, telling_tests
 from support.incidents import incident_tests, refusal, release
 
 from benchmarks.incidents import crewai as stories
 from benchmarks.incidents import scripts
-from benchmarks.incidents.crewai import (
-    ACTION,
-    ANSWER,
-    agent,
-    crew,
-    refund_that_fails,
-    refund_that_works,
-    run,
-    tool_of,
-)
+from benchmarks.incidents.crewai import ACTION, ANSWER, agent, crew, refund_that_fails, refund_that_works, run, tool_of
 from benchmarks.incidents.kit import World
 from benchmarks.incidents.scripts import AGAIN, FIRST, ORDER, SECOND, THIRD, once
 from genai_processor.errors import ToolSpanCommitmentError
-from genai_processor.guard.context import idempotency_key
 from genai_processor.guard.hooks.crewai import HOOK
 
 test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(stories.INCIDENTS)
@@ -107,10 +97,7 @@ def test_a_guard_that_raises_stops_the_run(native: bool) -> None:
 
 
 def test_a_guard_that_raises_stops_the_run_that_delegated_too() -> None:
-    world = World()
-    with hooked(on_refusal="raise"), pytest.raises(ToolSpanCommitmentError, match="may have committed"):
-        stories.delegated_again(world)
-    assert world.effects == ["o1"]
+    assert effects_when_stopped(stories.delegated_again) == ["o1"]
 
 
 @pytest.mark.parametrize("story", [stories.later_turn, stories.later_text], ids=["later_turn", "later_text"])
@@ -224,12 +211,8 @@ def test_what_a_run_that_ends_well_has_paid_is_delivered() -> None:
 def test_the_body_gets_the_key_of_its_intent_and_a_released_retry_the_same(kind: str) -> None:
     world = World()
     refund = refund_that_fails(world, kind)
-    with hooked() as guard, guard.run("o1"):
-        run(agent(once(FIRST), refund))
-        entry = release(guard)
-        run(agent(once(SECOND), refund))
-    assert world.keys == [entry.intent, entry.intent]
-    assert idempotency_key() is None
+    intent = released_intent(lambda call_id: run(agent(once(call_id), refund)))
+    assert world.keys == [intent] * 2
 
 
 (

@@ -17,13 +17,7 @@ from support.hooked import installing_tests
 from support.incidents import Install, did_nothing_first, incident_tests, keeps_keys, refusal, release, states
 
 from benchmarks.incidents.bodies import loses
-from benchmarks.incidents.google_adk import (
-    IN_THREADS,
-    INCIDENTS,
-    Shop,
-    paying,
-    with_error_callback,
-)
+from benchmarks.incidents.google_adk import IN_THREADS, INCIDENTS, Shop, paying, with_error_callback
 from benchmarks.incidents.kit import World
 from benchmarks.incidents.scripts import WRONG, ask
 from genai_processor.errors import ToolSpanCommitmentError
@@ -71,7 +65,6 @@ def test_a_run_can_be_stopped_though_a_plugin_asks_to_try_again(guarded: Install
 
 def test_a_released_attempt_keeps_the_key_of_its_intent(guarded: Install) -> None:
     guard, keys = guarded(), list[str | None]()
-
     shop = Shop([keeps_keys(keys)], [[ask()], [ask()]])
     for _ in range(2):
         with pytest.raises(Exception, match="no answer"):
@@ -101,7 +94,6 @@ def test_a_tool_in_a_thread_has_its_key(guarded: Install) -> None:
 
 def test_a_tool_that_did_nothing_may_be_called_again(guarded: Install) -> None:
     guard, world = guarded(), World()
-
     asyncio.run(Shop([did_nothing_first(world)], [[ask()], [ask()]]).until_it_ends())
     assert world.effects == ["o9"]
     assert states(guard) == {State.NOT_STARTED: 1, State.COMPLETED: 1}

@@ -212,7 +212,6 @@ def test_a_handed_back_command_answers_the_call_that_got_it(guarded: Install) ->
 @sync_and_async
 def test_a_released_attempt_keeps_the_key_of_its_intent(guarded: Install, sync: bool) -> None:
     guard, keys = guarded(), list[str | None]()
-
     pay = keeps_keys(keys)
     for call_id in (FIRST, SECOND):
         with pytest.raises(ConnectionError):
@@ -239,7 +238,6 @@ def test_the_body_of_a_synchronous_tool_in_an_asynchronous_run_knows_its_key(gua
 
 def test_a_tool_that_did_nothing_may_be_called_again(guarded: Install) -> None:
     guard, world = guarded(), World()
-
     graph(AGAIN, tool(did_nothing_first(world, ValueError)), handle=True).invoke(GO, THREAD)
     assert world.effects == ["o1"]
     assert guard.ledger.counts()[State.NOT_STARTED] == 1

@@ -20,12 +20,7 @@ from langgraph.pregel import Pregel
 from support.incidents import Install
 
 from benchmarks.incidents.kit import World
-from benchmarks.incidents.langgraph_agents import (
-    GO,
-    THREAD,
-    agent,
-    paying,
-)
+from benchmarks.incidents.langgraph_agents import GO, THREAD, agent, paying
 from benchmarks.incidents.scripts import AGAIN
 from genai_processor.guard import hooks
 

@@ -20,16 +20,7 @@ from support.graphs import run, sync_and_async, told
 from support.incidents import Install
 
 from benchmarks.incidents.kit import World
-from benchmarks.incidents.langgraph_agents import (
-    GO,
-    THREAD,
-    agent,
-    graph,
-    one_of_two,
-    paying,
-    run_async,
-    tool,
-)
+from benchmarks.incidents.langgraph_agents import GO, THREAD, agent, graph, one_of_two, paying, run_async, tool
 from benchmarks.incidents.scripts import AGAIN, refund
 from genai_processor.guard.bindings import current
 from genai_processor.guard.runs import current_run

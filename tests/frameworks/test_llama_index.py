@@ -13,8 +13,8 @@ pytest.importorskip("llama_index.core")
 from llama_index.core.memory import Memory
 from llama_index.core.tools import FunctionTool
 from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
-from support.hooked import entries, hooked, installing_tests, states, telling_tests
-from support.incidents import incident_tests, refusal, release
+from support.hooked import entries, hooked, installing_tests, released_intent, states, telling_tests
+from support.incidents import incident_tests, refusal
 
 from benchmarks.incidents import llama_index as stories
 from benchmarks.incidents import scripts
@@ -22,7 +22,6 @@ from benchmarks.incidents.kit import World
 from benchmarks.incidents.llama_index import agent, refund_that_fails, refund_that_works, run
 from benchmarks.incidents.scripts import AGAIN, FIRST, ORDER, SECOND, THIRD, once
 from genai_processor.errors import ToolSpanCommitmentError
-from genai_processor.guard.context import idempotency_key
 from genai_processor.guard.hooks import llama_index as hooks_of_llama_index
 from genai_processor.guard.hooks.llama_index import HOOK
 
@@ -205,13 +204,9 @@ def test_handing_over_is_not_claimed() -> None:
 def test_the_body_gets_the_key_of_its_intent_and_a_released_retry_the_same(sync: bool) -> None:
     world = World()
     refund = refund_that_fails(world, sync)
-    with hooked() as guard, guard.run("o1"):
-        run(agent(once(FIRST), refund))
-        entry = release(guard)
-        run(agent(once(SECOND), refund))
+    intent = released_intent(lambda call_id: run(agent(once(call_id), refund)))
     if not (sync and BEFORE_0_14):
-        assert world.keys == [entry.intent, entry.intent]
-    assert idempotency_key() is None
+        assert world.keys == [intent] * 2
 
 
 (

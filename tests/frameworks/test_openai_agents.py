@@ -166,7 +166,6 @@ def test_so_do_those_of_a_streamed_run_that_was_cancelled(guarded: Install, tmp_
 
 def test_a_released_attempt_keeps_the_key_of_its_intent(guarded: Install) -> None:
     guard, keys = guarded(), list[str | None]()
-
     body = keeps_keys(keys)
     for one in (on_the_loop(body), body):
         asyncio.run(in_one_run(World(), function_tool(one), call()))

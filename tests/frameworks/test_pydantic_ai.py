@@ -11,9 +11,9 @@ from pydantic_ai.messages import ModelMessage, ToolReturnPart
 from support.hooked import installing_tests
 from support.incidents import Install, did_nothing_first, incident_tests, keeps_keys, refusal, release
 
-from benchmarks.incidents.bodies import only_o9_works
+from benchmarks.incidents.bodies import loses, only_o9_works
 from benchmarks.incidents.kit import World
-from benchmarks.incidents.pydantic_ai import INCIDENTS, agent, loses_and_asks, scripted
+from benchmarks.incidents.pydantic_ai import INCIDENTS, agent, scripted
 from benchmarks.incidents.scripts import AGAIN, FIRST, SECOND, both, once, refund
 from genai_processor.errors import ToolSpanCommitmentError
 from genai_processor.guard.hooks.pydantic_ai import HOOK
@@ -31,7 +31,7 @@ def test_the_model_is_told_and_the_other_calls_finish(guarded: Install) -> None:
 
     def pay(order: str) -> str:
         if order != "o1" or "o1" not in world.effects:
-            return loses_and_asks(world)(order) if order == "o1" else world.commit(order)
+            return loses(world, ModelRetry)(order) if order == "o1" else world.commit(order)
         raise AssertionError("it ran twice")
 
     turns = ([refund("toolu_a1")], [refund("toolu_b2"), refund("toolu_c3", "o2")])
@@ -45,13 +45,12 @@ def test_the_model_is_told_and_the_other_calls_finish(guarded: Install) -> None:
 def test_a_run_can_be_stopped_instead(guarded: Install) -> None:
     guarded(on_refusal="raise")
     with pytest.raises(ToolSpanCommitmentError) as caught:
-        agent(scripted(*AGAIN), loses_and_asks(World())).run_sync("go", conversation_id="c1")
+        agent(scripted(*AGAIN), loses(World(), ModelRetry)).run_sync("go", conversation_id="c1")
     assert (caught.value.tool, caught.value.call_id, caught.value.reason) == ("refund", "toolu_b2", "action_quarantined")
 
 
 def test_a_released_attempt_keeps_the_key_of_its_intent(guarded: Install) -> None:
     guard, keys = guarded(), list[str | None]()
-
     for call_id in (FIRST, SECOND):
         with pytest.raises(ConnectionError):
             agent(scripted(*once(call_id)), keeps_keys(keys)).run_sync("go", conversation_id="c1")
@@ -61,7 +60,6 @@ def test_a_released_attempt_keeps_the_key_of_its_intent(guarded: Install) -> Non
 
 def test_a_tool_that_did_nothing_may_be_called_again(guarded: Install) -> None:
     guard, world = guarded(), World()
-
     agent(scripted(*AGAIN), did_nothing_first(world, ModelRetry)).run_sync("go", conversation_id="c1")
     assert world.effects == ["o1"]
     assert guard.ledger.counts()[State.NOT_STARTED] == 1
@@ -86,7 +84,7 @@ def test_read_only_and_idempotent_tools(guarded: Install) -> None:
 
     guarded(policy=Policy(read_only="refund"))
     world = World()
-    agent(scripted(*AGAIN), loses_and_asks(world)).run_sync("go", conversation_id="c1")
+    agent(scripted(*AGAIN), loses(world, ModelRetry)).run_sync("go", conversation_id="c1")
     assert len(world.effects) == 2
 
 

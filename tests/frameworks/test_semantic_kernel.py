@@ -15,26 +15,31 @@ from semantic_kernel.contents import AuthorRole, ChatHistory, ChatMessageContent
 from semantic_kernel.exceptions import KernelInvokeException
 from semantic_kernel.filters import FilterTypes
 from support.hooked import installing_tests
-from support.incidents import Install, did_nothing_first, incident_tests, release, states
+from support.incidents import Install, incident_tests, paying_tests, states
 
 from benchmarks.incidents.bodies import pays, pays_in_thread
 from benchmarks.incidents.kit import World
-from benchmarks.incidents.scripts import AGAIN, FIRST, SECOND, once, refund
-from benchmarks.incidents.semantic_kernel import (
-    INCIDENTS,
-    Scripted,
-    agent,
-    function_call,
-    kernel,
-    late,
-    run,
-)
+from benchmarks.incidents.scripts import AGAIN, FIRST, SECOND, Turn, once, refund
+from benchmarks.incidents.semantic_kernel import INCIDENTS, Scripted, agent, function_call, kernel, late, run
 from genai_processor.errors import ToolSpanCommitmentError
 from genai_processor.guard.context import idempotency_key
 from genai_processor.guard.hooks.semantic_kernel import HOOK, _turn
 from genai_processor.ledger import State
 
 test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(INCIDENTS)
+
+
+def heard(world: World, tool: Any, *script: Turn) -> list[str]:
+    model = Scripted(*script)
+    run(world, agent(model, tool))
+    return model.heard
+
+
+(
+    test_the_body_has_the_key_of_its_intent_which_a_released_attempt_keeps,
+    test_a_tool_that_did_nothing_may_be_called_again,
+    test_what_died_with_its_run_is_handed_back_once_and_then_counts_as_delivered,
+) = paying_tests(heard)
 
 
 def test_the_model_is_told_and_the_other_calls_finish(guarded: Install) -> None:
@@ -79,23 +84,6 @@ def test_a_function_that_the_application_calls_is_refused_with_an_exception(guar
     assert isinstance(failed.value.__cause__, ConnectionError)
     assert isinstance(refused.value.__cause__, ToolSpanCommitmentError)
     assert world.effects == ["o1"]
-
-
-@pytest.mark.parametrize("tool", [pays, pays_in_thread])
-def test_the_body_has_the_key_of_its_intent_which_a_released_attempt_keeps(tool: Any, guarded: Install) -> None:
-    guard, world = guarded(), World()
-    run(world, agent(Scripted(*once(FIRST)), tool(world, once=True)))
-    entry = release(guard)
-    run(world, agent(Scripted(*once(SECOND)), tool(world)))
-    assert world.keys == [entry.intent] * 2
-
-
-def test_a_tool_that_did_nothing_may_be_called_again(guarded: Install) -> None:
-    guard, world = guarded(), World()
-
-    run(world, agent(Scripted(*AGAIN), did_nothing_first(world)))
-    assert world.effects == ["o1"]
-    assert states(guard) == {State.NOT_STARTED: 1, State.COMPLETED: 1}
 
 
 def test_arguments_that_do_not_fit_were_never_started(guarded: Install) -> None:
@@ -153,17 +141,6 @@ def test_a_filter_that_tries_again_after_success_gets_the_result_again(guarded: 
     run(world, one)
     assert world.effects == ["o1"]
     assert model.heard == ["done: o1"]
-    assert states(guard) == {State.COMPLETED: 1}
-
-
-def test_what_died_with_its_run_is_handed_back_once_and_then_counts_as_delivered(guarded: Install) -> None:
-    guard, world = guarded(), World()
-    run(world, agent(Scripted([refund("c1")], ConnectionError("the model is down")), pays(world)))
-    assert states(guard) == {State.UNDELIVERED: 1}
-    again = Scripted(*once(SECOND))
-    run(world, agent(again, pays(world)))
-    assert again.heard == ["done: o1"]
-    assert world.effects == ["o1"]
     assert states(guard) == {State.COMPLETED: 1}
 
 

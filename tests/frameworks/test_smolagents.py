@@ -12,8 +12,8 @@ pytest.importorskip("smolagents")
 
 import smolagents
 from smolagents import local_python_executor
-from support.hooked import entries, hooked, installing_tests, states, telling_tests
-from support.incidents import incident_tests, refusal, release
+from support.hooked import effects_when_stopped, entries, hooked, installing_tests, released_intent, states, telling_tests
+from support.incidents import incident_tests, refusal
 
 from benchmarks.incidents import scripts
 from benchmarks.incidents import smolagents as stories
@@ -22,7 +22,6 @@ from benchmarks.incidents.kit import World
 from benchmarks.incidents.scripts import AGAIN, FIRST, ORDER, SECOND, once
 from benchmarks.incidents.smolagents import agent, coder, refund_that_fails, refund_that_works, tool_of
 from genai_processor.errors import ToolSpanCommitmentError
-from genai_processor.guard.context import idempotency_key
 from genai_processor.guard.hooks.smolagents import HOOK
 
 test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(stories.INCIDENTS)
@@ -71,10 +70,7 @@ def test_a_refusal_lets_the_siblings_finish_and_be_told() -> None:
 
 
 def test_a_guard_that_raises_stops_the_run() -> None:
-    world = World()
-    with hooked(on_refusal="raise"), pytest.raises(ToolSpanCommitmentError, match="may have committed"):
-        stories.new_id(world)
-    assert world.effects == ["o1"]
+    assert effects_when_stopped(stories.new_id) == ["o1"]
 
 
 @pytest.mark.parametrize("code", ['refund("o1")', 'try:\n    refund("o1")\nexcept Exception:\n    pass'])
@@ -85,10 +81,7 @@ def test_a_guard_that_raises_stops_code_whatever_it_catches(code: str) -> None:
 
 
 def test_a_guard_that_raises_stops_the_run_of_the_manager_too() -> None:
-    world = World()
-    with hooked(on_refusal="raise"), pytest.raises(ToolSpanCommitmentError, match="may have committed"):
-        stories.delegated_again(world)
-    assert world.effects == ["o1"]
+    assert effects_when_stopped(stories.delegated_again) == ["o1"]
 
 
 @pytest.mark.parametrize("story", [stories.later_turn, stories.later_code], ids=["later_turn", "later_code"])
@@ -239,12 +232,8 @@ def test_the_body_gets_the_key_of_its_intent_and_a_released_retry_the_same(kind:
         else:
             agent(once(call_id), refund).run("Refund order o1")
 
-    with hooked() as guard, guard.run("o1"):
-        pay(FIRST)
-        entry = release(guard)
-        pay(SECOND)
-    assert world.keys == [entry.intent, entry.intent]
-    assert idempotency_key() is None
+    intent = released_intent(pay)
+    assert world.keys == [intent] * 2
 
 
 def test_uninstalling_gives_the_pools_back() -> None:

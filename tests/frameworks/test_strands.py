@@ -18,12 +18,7 @@ from support.incidents import Install, did_nothing_first, incident_tests, keeps_
 
 from benchmarks.incidents.kit import World
 from benchmarks.incidents.scripts import WRONG, ask
-from benchmarks.incidents.strands import (
-    INCIDENTS,
-    agent,
-    failing,
-    paying,
-)
+from benchmarks.incidents.strands import INCIDENTS, agent, failing, paying
 from genai_processor.errors import ToolSpanCommitmentError
 from genai_processor.guard import bindings
 from genai_processor.guard.guard import Guard
@@ -76,7 +71,6 @@ def test_a_refusal_in_a_sub_agent_stops_the_run_around_it(guarded: Install) -> N
 
 def test_a_released_attempt_keeps_the_key_of_its_intent(guarded: Install) -> None:
     guard, keys = guarded(), list[str | None]()
-
     made = agent([tool(keeps_keys(keys))], [ask()], [], [ask()])
     for _ in range(2):
         made("refund")
@@ -107,7 +101,6 @@ def test_no_call_is_current_for_whoever_consumes_a_run(guarded: Install) -> None
 
 def test_a_tool_that_did_nothing_may_be_called_again(guarded: Install) -> None:
     guard, world = guarded(), World()
-
     agent([tool(did_nothing_first(world))], [ask()], [ask()])("refund")
     assert world.effects == ["o9"]
     assert states(guard) == {State.NOT_STARTED: 1, State.COMPLETED: 1}

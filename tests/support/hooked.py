@@ -16,12 +16,15 @@ import pytest
 
 from benchmarks.incidents.kit import Incident, World
 from benchmarks.incidents.scripts import FIRST, ORDER, SECOND
+from genai_processor.errors import ToolSpanCommitmentError
 from genai_processor.guard import hooks
 from genai_processor.guard.actions import action_digest
+from genai_processor.guard.context import idempotency_key
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks.base import Hook
 from genai_processor.guard.hooks.wrapping import find
 from genai_processor.ledger.entries import Entry
+from support.incidents import release
 
 
 @contextmanager
@@ -96,6 +99,24 @@ def installing_tests(hook: Hook, incidents: Sequence[Incident]) -> tuple[Callabl
         test_an_unknown_version_is_left_alone,
         test_a_guard_may_be_there_before_the_framework,
     )
+
+
+def effects_when_stopped(story: Callable[[World], None]) -> list[str]:
+    """Tell a story of a call that may have committed, with a guard that stops the run."""
+    world = World()
+    with hooked(on_refusal="raise"), pytest.raises(ToolSpanCommitmentError, match="may have committed"):
+        story(world)
+    return world.effects
+
+
+def released_intent(pay: Callable[[str], object]) -> str:
+    """Pay under one call id, of which nobody hears what it did, and under another one when a person has looked."""
+    with hooked() as guard, guard.run("o1"):
+        pay(FIRST)
+        entry = release(guard)
+        pay(SECOND)
+    assert idempotency_key() is None
+    return entry.intent
 
 
 def telling_tests(stories: Any) -> tuple[Callable[..., None], ...]:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.incidents.bodies import Body
+from benchmarks.incidents.bodies import Body, pays, pays_in_thread
 from benchmarks.incidents.kit import Incident, World, count
+from benchmarks.incidents.scripts import AGAIN, FIRST, SECOND, once, refund
 from genai_processor.guard.context import idempotency_key, not_executed
 from genai_processor.guard.guard import Guard
 from genai_processor.ledger import Entry, Resolution, State
@@ -66,6 +67,43 @@ def keeps_keys(keys: list[str | None]) -> Body:
         raise ConnectionError("no answer")
 
     return refund
+
+
+def paying_tests(heard: Callable[..., list[str]]) -> tuple[Callable[..., None], ...]:
+    """Return tests of an agent whose tool pays, or tries to.
+
+    Args:
+        heard: Runs an agent in one conversation, as `heard(world, tool, *script)`, whatever becomes of it; returns what
+            its model has heard of its tool at last.
+    """
+
+    @pytest.mark.parametrize("tool", [pays, pays_in_thread])
+    def test_the_body_has_the_key_of_its_intent_which_a_released_attempt_keeps(tool: Any, guarded: Install) -> None:
+        guard, world = guarded(), World()
+        heard(world, tool(world, once=True), *once(FIRST))
+        entry = release(guard)
+        heard(world, tool(world), *once(SECOND))
+        assert world.keys == [entry.intent] * 2
+
+    def test_a_tool_that_did_nothing_may_be_called_again(guarded: Install) -> None:
+        guard, world = guarded(), World()
+        heard(world, did_nothing_first(world), *AGAIN)
+        assert world.effects == ["o1"]
+        assert states(guard) == {State.NOT_STARTED: 1, State.COMPLETED: 1}
+
+    def test_what_died_with_its_run_is_handed_back_once_and_then_counts_as_delivered(guarded: Install) -> None:
+        guard, world = guarded(), World()
+        heard(world, pays(world), [refund(FIRST)], ConnectionError("the model is down"))
+        assert states(guard) == {State.UNDELIVERED: 1}
+        assert heard(world, pays(world), *once(SECOND)) == ["done: o1"]
+        assert world.effects == ["o1"]
+        assert states(guard) == {State.COMPLETED: 1}
+
+    return (
+        test_the_body_has_the_key_of_its_intent_which_a_released_attempt_keeps,
+        test_a_tool_that_did_nothing_may_be_called_again,
+        test_what_died_with_its_run_is_handed_back_once_and_then_counts_as_delivered,
+    )
 
 
 def each(incidents: Sequence[Incident]) -> Any:
