@@ -11,84 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent, ReActAgent
-from llama_index.core.base.llms.types import ChatMessage, ChatResponse, LLMMetadata, MessageRole
-from llama_index.core.llms import CustomLLM
-from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.memory import Memory
-from llama_index.core.tools import FunctionTool, ToolSelection
+from llama_index.core.tools import FunctionTool
 from llama_index.core.utils import get_tokenizer
 from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent, JsonPickleSerializer
 
 from benchmarks.incidents import scripts
 from benchmarks.incidents.bodies import Body, Late, hangs_first, loses_first, on_the_loop, only_o9_works, pays_in_thread
 from benchmarks.incidents.kit import Incident, Story, World
+from benchmarks.incidents.llama_index_models import Scripted, Writer
 from benchmarks.incidents.other_process import die, in_two_processes, land, main
-from benchmarks.incidents.scripts import FIRST, SECOND, Turn, next_turn, once, refund
+from benchmarks.incidents.scripts import FIRST, SECOND, Turn, once, refund
 
 ASKED = "Refund order o1"
-
-
-class Scripted(FunctionCallingLLM):
-    """A model that does what it is told to, turn by turn, and keeps what it was sent."""
-
-    turns: list[Any]
-    seen: list[list[ChatMessage]] = []
-
-    @property
-    def metadata(self) -> LLMMetadata:
-        return LLMMetadata(is_function_calling_model=True, model_name="script")
-
-    def _next(self, messages: Sequence[ChatMessage]) -> ChatResponse:
-        self.seen.append(list(messages))
-        turn = next_turn(self.turns)
-        calls = [] if isinstance(turn, str) else turn
-        text = turn if isinstance(turn, str) else ""
-        message = ChatMessage(role=MessageRole.ASSISTANT, content=text, additional_kwargs={"tool_calls": calls})
-        return ChatResponse(message=message, delta=text, raw={})
-
-    def _prepare_chat_with_tools(self, tools: Any, chat_history: Any = None, **kwargs: Any) -> dict[str, Any]:
-        return {"messages": list(chat_history or [])}
-
-    def get_tool_calls_from_response(
-        self, response: ChatResponse, error_on_no_tool_call: bool = True, **kwargs: Any
-    ) -> list[ToolSelection]:
-        calls = response.message.additional_kwargs.get("tool_calls", [])
-        return [ToolSelection(tool_id=call_id, tool_name=name, tool_kwargs=given) for call_id, name, given in calls]
-
-    async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        return self._next(messages)
-
-    async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> Any:
-        async def stream() -> Any:
-            yield self._next(messages)
-
-        return stream()
-
-    def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> Any:
-        return self._next(messages)
-
-    def stream_chat(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError
-
-    complete = stream_complete = acomplete = astream_complete = stream_chat
-
-
-class Writer(CustomLLM):
-    """A model that writes texts, for agents that read their calls from text."""
-
-    texts: list[str]
-
-    @property
-    def metadata(self) -> LLMMetadata:
-        return LLMMetadata(model_name="writer")
-
-    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> Any:
-        from llama_index.core.llms import CompletionResponse
-
-        return CompletionResponse(text=self.texts.pop(0))
-
-    def stream_complete(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError
 
 
 def agent(turns: Sequence[Turn], *tools: Any, streaming: bool = False, **kwargs: Any) -> FunctionAgent:

@@ -12,7 +12,16 @@ pytest.importorskip("crewai.agents.agent_executor")
 
 from crewai.tools import BaseTool
 from crewai.tools.tool_failure import ToolFailure
-from support.hooked import effects_when_stopped, entries, hooked, installing_tests, released_intent, states, telling_tests
+from support.hooked import (
+    effects_when_stopped,
+    entries,
+    hooked,
+    installing_tests,
+    released_intent,
+    states,
+    telling_tests,
+    turns_of,
+)
 from support.incidents import incident_tests, refusal, release
 
 from benchmarks.incidents import crewai as stories
@@ -102,11 +111,9 @@ def test_a_guard_that_raises_stops_the_run_that_delegated_too() -> None:
 
 @pytest.mark.parametrize("story", [stories.later_turn, stories.later_text], ids=["later_turn", "later_text"])
 def test_each_response_is_a_turn_of_its_own(story: Any) -> None:
-    with hooked() as guard, guard.run("o1"):
-        story(World())
-    first, second = entries(guard, "o1", "refund", **ORDER)
-    assert first.turn is not None
-    assert first.turn != second.turn
+    first, second = turns_of(story)
+    assert first is not None
+    assert first != second
 
 
 @pytest.mark.parametrize("native", [True, False])

@@ -13,7 +13,7 @@ pytest.importorskip("llama_index.core")
 from llama_index.core.memory import Memory
 from llama_index.core.tools import FunctionTool
 from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
-from support.hooked import entries, hooked, installing_tests, released_intent, states, telling_tests
+from support.hooked import entries, hooked, installing_tests, released_intent, states, telling_tests, turns_of
 from support.incidents import incident_tests, refusal
 
 from benchmarks.incidents import llama_index as stories
@@ -91,10 +91,8 @@ def test_a_guard_that_raises_stops_the_run() -> None:
 
 
 def test_each_response_is_a_turn_of_its_own() -> None:
-    with hooked() as guard, guard.run("o1"):
-        stories.later_turn(World())
-    first, second = entries(guard, "o1", "refund", **ORDER)
-    assert first.turn != second.turn
+    first, second = turns_of(stories.later_turn)
+    assert first != second
 
 
 def test_the_memory_knows_the_conversation() -> None:

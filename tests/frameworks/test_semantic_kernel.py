@@ -17,9 +17,10 @@ from semantic_kernel.filters import FilterTypes
 from support.hooked import installing_tests
 from support.incidents import Install, incident_tests, paying_tests, states
 
+from benchmarks.incidents import semantic_kernel as stories
 from benchmarks.incidents.bodies import pays, pays_in_thread
 from benchmarks.incidents.kit import World
-from benchmarks.incidents.scripts import AGAIN, FIRST, SECOND, Turn, once, refund
+from benchmarks.incidents.scripts import AGAIN, FIRST, SECOND, once, refund
 from benchmarks.incidents.semantic_kernel import INCIDENTS, Scripted, agent, function_call, kernel, late, run
 from genai_processor.errors import ToolSpanCommitmentError
 from genai_processor.guard.context import idempotency_key
@@ -27,19 +28,11 @@ from genai_processor.guard.hooks.semantic_kernel import HOOK, _turn
 from genai_processor.ledger import State
 
 test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(INCIDENTS)
-
-
-def heard(world: World, tool: Any, *script: Turn) -> list[str]:
-    model = Scripted(*script)
-    run(world, agent(model, tool))
-    return model.heard
-
-
 (
     test_the_body_has_the_key_of_its_intent_which_a_released_attempt_keeps,
     test_a_tool_that_did_nothing_may_be_called_again,
     test_what_died_with_its_run_is_handed_back_once_and_then_counts_as_delivered,
-) = paying_tests(heard)
+) = paying_tests(stories)
 
 
 def test_the_model_is_told_and_the_other_calls_finish(guarded: Install) -> None:

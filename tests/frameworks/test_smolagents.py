@@ -12,7 +12,16 @@ pytest.importorskip("smolagents")
 
 import smolagents
 from smolagents import local_python_executor
-from support.hooked import effects_when_stopped, entries, hooked, installing_tests, released_intent, states, telling_tests
+from support.hooked import (
+    effects_when_stopped,
+    entries,
+    hooked,
+    installing_tests,
+    released_intent,
+    states,
+    telling_tests,
+    turns_of,
+)
 from support.incidents import incident_tests, refusal
 
 from benchmarks.incidents import scripts
@@ -86,11 +95,9 @@ def test_a_guard_that_raises_stops_the_run_of_the_manager_too() -> None:
 
 @pytest.mark.parametrize("story", [stories.later_turn, stories.later_code], ids=["later_turn", "later_code"])
 def test_each_response_is_a_turn_of_its_own(story: Any) -> None:
-    with hooked() as guard, guard.run("o1"):
-        story(World())
-    first, second = entries(guard, "o1", "refund", **ORDER)
-    assert first.turn is not None
-    assert first.turn != second.turn
+    first, second = turns_of(story)
+    assert first is not None
+    assert first != second
 
 
 def test_twins_that_refer_to_the_agents_state_are_twins() -> None:

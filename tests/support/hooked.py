@@ -101,6 +101,13 @@ def installing_tests(hook: Hook, incidents: Sequence[Incident]) -> tuple[Callabl
     )
 
 
+def turns_of(story: Callable[[World], None]) -> list[str | None]:
+    """Tell a story of calls about `o1`; return of which turn each call was."""
+    with hooked() as guard, guard.run("o1"):
+        story(World())
+    return [entry.turn for entry in entries(guard, "o1", "refund", **ORDER)]
+
+
 def effects_when_stopped(story: Callable[[World], None]) -> list[str]:
     """Tell a story of a call that may have committed, with a guard that stops the run."""
     world = World()

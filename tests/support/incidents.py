@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.incidents.bodies import Body, pays, pays_in_thread
 from benchmarks.incidents.kit import Incident, World, count
-from benchmarks.incidents.scripts import AGAIN, FIRST, SECOND, once, refund
+from benchmarks.incidents.scripts import AGAIN, FIRST, SECOND, Turn, once, refund
 from genai_processor.guard.context import idempotency_key, not_executed
 from genai_processor.guard.guard import Guard
 from genai_processor.ledger import Entry, Resolution, State
@@ -69,13 +69,17 @@ def keeps_keys(keys: list[str | None]) -> Body:
     return refund
 
 
-def paying_tests(heard: Callable[..., list[str]]) -> tuple[Callable[..., None], ...]:
+def paying_tests(stories: Any) -> tuple[Callable[..., None], ...]:
     """Return tests of an agent whose tool pays, or tries to.
 
     Args:
-        heard: Runs an agent in one conversation, as `heard(world, tool, *script)`, whatever becomes of it; returns what
-            its model has heard of its tool at last.
+        stories: The module, which has a model `Scripted`, `agent`, and `run`, which runs it in one conversation.
     """
+
+    def heard(world: World, tool: Any, *script: Turn) -> list[str]:
+        model = stories.Scripted(*script)
+        stories.run(world, stories.agent(model, tool))
+        return list(model.heard)
 
     @pytest.mark.parametrize("tool", [pays, pays_in_thread])
     def test_the_body_has_the_key_of_its_intent_which_a_released_attempt_keeps(tool: Any, guarded: Install) -> None:
