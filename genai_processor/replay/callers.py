@@ -7,7 +7,7 @@ from genai_processor.replay.known import Known, arguments_digest
 from genai_processor.replay.lookup import MANY, Found, Op
 from genai_processor.replay.parts import Part, Role
 from genai_processor.replay.records import EdgeKind, Operation
-from genai_processor.replay.tree import Draft
+from genai_processor.replay.tree import Draft, composite_around
 from genai_processor.retry.policy import same_tool
 
 _TOOL = Operation.TOOL
@@ -70,10 +70,9 @@ def _is_inside(inner: Op, op: Op) -> bool:
 def delegate(calls: list[Op], inferences: list[Op]) -> None:
     """Find what went into a composite tool and came out of it again inside, where whole parts are equal."""
     inside: dict[int, list[Op]] = {}
+    known: dict[int, Draft | None] = {}
     for op in inferences:
-        scope = op.draft.scope
-        while scope is not None and not scope.composite:
-            scope = scope.scope
+        scope = composite_around(op.draft.scope, known)
         if scope is not None and scope.shown.operation is _TOOL:
             inside.setdefault(id(scope), []).append(op)
     for op in calls if inside else ():

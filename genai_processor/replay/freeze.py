@@ -7,6 +7,7 @@ from operator import itemgetter
 
 from genai_processor.replay.lists import ReadList
 from genai_processor.replay.lookup import Op
+from genai_processor.replay.order import is_ancestor
 from genai_processor.replay.parts import EMPTY, Part, PartKind, PartList, part_list
 from genai_processor.replay.records import (
     Edge,
@@ -25,6 +26,8 @@ _INFERENCE, _TOOL, _HANDOFF = Operation.INFERENCE, Operation.TOOL, Operation.HAN
 _NO_ORDER = OrderEvidence.NO_LIST
 _RETURN, _PROPOSAL, _RESULT_EDGE = EdgeKind.RETURN, EdgeKind.PROPOSAL, EdgeKind.RESULT
 _WHOLE = State.WHOLE
+_MANY = 64
+"""So many readers of other values are compared with the first one."""
 _new = tuple.__new__  # cheaper than the named tuples' own
 _NO_LIST = ReadList(State.NOT_RECORDED, EMPTY, OrderEvidence.NO_LIST)
 
@@ -34,8 +37,18 @@ def frozen(op: Op) -> tuple[Node, tuple[Edge, ...]]:
     draft = op.draft
     shown = draft.shown
     key = op.key
+    operation = op.operation or _TOOL
+    is_call = operation is _TOOL or operation is _HANDOFF
+    if is_call and op.read:
+        op.outcome = _outcome(op)
     begins = op.begins
-    edges = [_new(Edge, (kind, producer.key, key, slot, at, equal)) for kind, producer, slot, at, equal, _ in op.found]
+    edges = [
+        _new(
+            Edge,
+            (kind, producer.key, key, slot, at, equal and (len(producer.read) < 2 or _is_equal(op, slot, producer))),
+        )
+        for kind, producer, slot, at, equal, _ in op.found
+    ]
     if len(edges) > 1:
         edges.sort(key=_edge_order)
         producers = tuple(sorted({e.producer for e in edges if e.kind is not _RETURN and (e.slot < 0 or e.slot >= begins)}))
@@ -55,14 +68,8 @@ def frozen(op: Op) -> tuple[Node, tuple[Edge, ...]]:
             op.call_ambiguous,
         ),
     )
-    operation = op.operation or _TOOL
-    call: Part | None = None
-    if operation is _INFERENCE or not (operation is _TOOL or operation is _HANDOFF):
-        inputs, outcome = _list(op), op.outcome
-    else:
-        if op.proposer is not None:
-            call = op.proposer[0].outcome.parts[op.proposer[1]]
-        inputs, outcome = _arguments(op, call), _outcome(op) if op.read else op.outcome
+    call = op.proposer[0].outcome.parts[op.proposer[1]] if is_call and op.proposer is not None else None
+    inputs = _arguments(op, call) if is_call else _list(op)
     node = _new(
         Node,
         (
@@ -80,13 +87,21 @@ def frozen(op: Op) -> tuple[Node, tuple[Edge, ...]]:
             op.call_id,
             call.position if call is not None else None,
             inputs,
-            outcome,
+            op.outcome,
             draft.composite,
             structure,
             tuple(sorted([other.key for other in op.attempts])),
         ),
     )
     return node, tuple(edges)
+
+
+def _is_equal(op: Op, slot: int, producer: Op) -> bool:
+    """Whether one of several readers read what came out in the end; of another kind of edge, True."""
+    if op.inputs is None or not 0 <= slot < len(op.inputs.parts):
+        return True
+    part, made = op.inputs.parts[slot], producer.outcome.parts
+    return part.kind is not PartKind.RESULT or not len(made) or made[0].digest == part.digest
 
 
 _edge_order = itemgetter(Edge._fields.index("slot"), Edge._fields.index("kind"), Edge._fields.index("producer"))
@@ -116,6 +131,8 @@ def _list(op: Op) -> Inputs:
     states = held if read.state is _WHOLE or read.state in held else (read.state, *held)
     if read.unanswered and read.state is _WHOLE:
         states = (*states, State.DELTA)
+    elif op.lacks is not None and op.lacks not in states:
+        states = (*states, op.lacks)
     parts = _positioned(op, read.parts) if read.loose and not states else read.parts
     if not states:
         return _new(Inputs, (_WHOLE, parts, read.order, shown.system, shown.tools, 0, ()))
@@ -152,19 +169,35 @@ def _positioned(op: Op, parts: PartList) -> PartList:
     return part_list(made)
 
 
+def _first(read: list[tuple[Op, Part]]) -> Part | None:
+    """What was read before a history was edited: by the reader that everybody who read something else descends from."""
+    reader, part = min(read, key=lambda one: (one[0].level, one[0].key))
+    others = [other for other, one in read if one.digest != part.digest]
+    return part if len(others) <= _MANY and all(is_ancestor(reader, other) for other in others) else None
+
+
 def _outcome(op: Op) -> Outcome:
-    """A tool's outcome: how it ended is told by its own span, what came of it by whoever read it."""
+    """A tool's outcome: how it ended is told by its own span, what came of it by whoever read it.
+
+    Where readers disagree, and none of them read what its span says, the span is right; without one, whoever read it first.
+    """
     own = op.outcome
     told = [
-        part for reader, part in op.read if not part.missing and reader.inputs is not None and reader.inputs.state is _WHOLE
+        (reader, part)
+        for reader, part in op.read
+        if not part.missing and reader.inputs is not None and reader.inputs.state is _WHOLE
     ]
     if not told:
         return own
-    part = told[-1]
+    part = told[0][1]
     if len(told) > 1:
-        parts = {part.digest: part for part in told}
         mine = own.parts[0].digest if len(own.parts) else None
-        part = parts[mine] if mine in parts else parts[min(parts)]
+        part = next((one for _, one in told if one.digest == mine), part)
+        if part.digest != mine and any(one.digest != part.digest for _, one in told):
+            first = _first(told) if own.ending is Ending.UNKNOWN else None
+            if first is None:
+                return own
+            part = first
     readers = [reader.key for reader, one in op.read if one.digest == part.digest]
     if len(readers) > 1:
         readers = sorted(set(readers))

@@ -53,6 +53,7 @@ class Op:
         attempts: Other executions of the same call.
         call_ambiguous: It cannot be told from a call with another outcome.
         arguments: The part that says a tool's arguments, and whether they are whole.
+        lacks: What its list is instead of whole, if it does not begin where its conversation does.
         level: How long the longest chain of producers before it is.
         cycle: It is on a cycle.
         fan_in: Two or more independent producers feed its new slots.
@@ -72,6 +73,7 @@ class Op:
         "full",
         "inputs",
         "key",
+        "lacks",
         "level",
         "operation",
         "outcome",
@@ -106,6 +108,7 @@ class Op:
         self.read: list[tuple[Op, Part]] = []
         self.attempts: list[Op] = []
         self.call_ambiguous = False
+        self.lacks: State | None = None
         self.level = 0
         self.cycle = False
         self.fan_in = False

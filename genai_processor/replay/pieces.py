@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from genai_processor.replay.beginnings import mark_beginnings
 from genai_processor.replay.boundary import decide
 from genai_processor.replay.cover import containers_of, draw
 from genai_processor.replay.decisions import Boundary, Container, Decision, Declared, Plan, Problem
@@ -53,6 +54,7 @@ def decided(groups: Iterable[Sequence[World]], trees: Iterable[Tree], declared: 
         ops = first.ops if len(worlds) == 1 else sorted([op for world in worlds for op in world.ops], key=lambda op: op.key)
         ops = arrange(ops)
         mark_fan_ins(ops)
+        mark_beginnings(ops)
         mine: list[Node] = []
         for op in ops:
             node, edges = frozen(op)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from genai_processor.replay.digests import part_digest
-from genai_processor.replay.failures import error_of, failed, is_cancelled, message_of
+from genai_processor.replay.failures import error_of, failed, is_cancelled, is_control_flow, message_of
 from genai_processor.replay.forms import unwrapped
 from genai_processor.replay.lists import ListReader, ReadList
 from genai_processor.replay.parts import EMPTY, Part, PartKind, PartList, Role
@@ -60,6 +60,8 @@ def outcome_of(lists: ListReader, call: ToolCall, key: str, *, keep: bool) -> Ou
     error = error_of(span, call.error_types)
     if call.paused is not None:
         return failed(Ending.PAUSED, parts, call.paused, message_of(span), (key,))
+    if error is not None and is_control_flow(error[0]):
+        return failed(Ending.PAUSED, parts, error[0], error[1], (key,))
     if (error and is_cancelled(error[0])) or (call.error_types and any(is_cancelled(name) for name in call.error_types)):
         return failed(Ending.WAITS, parts, error[0] if error else None, None, (key,))
     if error is not None:
