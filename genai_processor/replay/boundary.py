@@ -33,6 +33,7 @@ _INPUT_REASONS: dict[State, Reason] = {
     State.HELD_BY_PROVIDER: Reason.INPUT_HELD_BY_PROVIDER,
     State.DELTA: Reason.INPUT_DELTA,
     State.COMPACTED: Reason.INPUT_COMPACTED,
+    State.CHANGED: Reason.INPUT_CHANGED,
 }
 _ARGUMENT_REASONS: dict[State, Reason] = {State.CUT: Reason.ARGUMENTS_CUT, State.REDACTED: Reason.ARGUMENTS_REDACTED}
 _OUTCOME_REASONS: dict[State, Reason] = {State.CUT: Reason.OUTCOME_CUT, State.REDACTED: Reason.OUTCOME_REDACTED}
@@ -72,6 +73,11 @@ def is_recorded(node: Node) -> bool:
     return node.outcome.ending is not Ending.UNKNOWN and node.outcome.state is _WHOLE
 
 
+def is_verifiable(node: Node) -> bool:
+    """Whether a stamp says what went in, so that it can be compared, though not all of it is recorded."""
+    return node.inputs.order is OrderEvidence.STAMP and node.inputs.digest != b""
+
+
 def refusals_of(node: Node, *, may_run: bool) -> tuple[Reason, ...]:
     """Why a node is refused: the reasons of the first row that has any, or none.
 
@@ -86,11 +92,12 @@ def refusals_of(node: Node, *, may_run: bool) -> tuple[Reason, ...]:
     if structure.conflicting:
         broken.append(Reason.CONFLICTING_COPIES)
     has_list = node.operation is _INFERENCE or node.operation is Operation.RERANKING
-    if inputs.state is State.UNREADABLE and has_list:
+    verifiable = is_verifiable(node) and is_recorded(node)
+    if inputs.state is State.UNREADABLE and has_list and not verifiable:
         broken.append(Reason.UNREADABLE)
     if broken:
         return tuple(broken)
-    if has_list:
+    if has_list and not verifiable:
         bad = [_INPUT_REASONS[state] for state in inputs.states if state in _INPUT_REASONS]
         if bad:
             return tuple(dict.fromkeys(bad))
@@ -142,14 +149,16 @@ def _hanging(node: Node) -> tuple[Reason, ...]:
     if structure.ambiguous:
         found.append(Reason.SOURCE_AMBIGUOUS)
     if not is_recorded(node):
-        found.append(Reason.OUTPUT_NOT_RECORDED)
+        changed = node.outcome.state is State.CHANGED
+        found.append(Reason.OUTCOME_CHANGED if changed else Reason.OUTPUT_NOT_RECORDED)
     if node.inputs.state is not _WHOLE:
-        found.append(Reason.INPUT_NOT_RECORDED)
+        known = _INPUT_REASONS if node.operation is _INFERENCE else {}
+        found.append(known.get(node.inputs.state, Reason.INPUT_NOT_RECORDED))
     return tuple(found)
 
 
 def _modes(node: Node, recorded: bool, declared: Declared) -> tuple[Mode, ...]:
     modes = [Mode.OUTPUT] if recorded else []
-    if _may_run(node, declared):
+    if _may_run(node, declared) and (node.operation is not _INFERENCE or node.inputs.state is _WHOLE):
         modes.append(Mode.INPUTS)
     return tuple(modes)

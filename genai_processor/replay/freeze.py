@@ -115,10 +115,12 @@ def _list(op: Op) -> Inputs:
     if read.unanswered and read.state is _WHOLE:
         states = (*states, State.DELTA)
     parts = _positioned(op, read.parts) if read.loose and not states else read.parts
-    if not states:
+    digest = b""
+    if not states or read.order is OrderEvidence.STAMP:
         digest = input_digest(parts, system=shown.system, tools=shown.tools)
-        return Inputs(_WHOLE, parts, read.order, shown.system, shown.tools, digest)
-    return Inputs(states[0], parts, read.order, shown.system, shown.tools, b"", read.unanswered, states)
+    if not states:
+        return Inputs(_WHOLE, parts, read.order, shown.system, shown.tools, digest, stamped=op.stamped)
+    return Inputs(states[0], parts, read.order, shown.system, shown.tools, digest, read.unanswered, states, op.stamped)
 
 
 def _positioned(op: Op, parts: PartList) -> PartList:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from genai_processor.replay.claims import assign_ids
 from genai_processor.replay.lookup import Entry, Found, Index, Op, proposed_before
-from genai_processor.replay.records import EdgeKind, Operation, Part, PartKind, Role, State
+from genai_processor.replay.records import EdgeKind, Operation, OrderEvidence, Part, PartKind, Role, State
 from genai_processor.replay.tree import Draft, Tree, link_target
 from genai_processor.retry.policy import same_tool
 from genai_processor.spans.values import index_like, usable_id
@@ -118,7 +118,7 @@ class World:
     def _extend(self, op: Op) -> None:
         """Find the inference whose whole input and output its list begins with, the longest."""
         inputs = op.inputs
-        if inputs is None or inputs.state is not _WHOLE:
+        if inputs is None or (inputs.state is not _WHOLE and inputs.order is not OrderEvidence.STAMP):
             return
         for found in inputs.parts.lists():
             length = len(found)

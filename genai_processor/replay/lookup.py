@@ -53,6 +53,7 @@ class Op:
         level: How long the longest chain of producers before it is.
         cycle: It is on a cycle.
         fan_in: Two or more independent producers feed its new slots.
+        stamped: What the stamp of its recording says of its input is what is known of it.
     """
 
     __slots__ = (
@@ -75,6 +76,7 @@ class Op:
         "outcome",
         "proposer",
         "read",
+        "stamped",
         "tool",
         "unobserved",
     )
@@ -106,7 +108,12 @@ class Op:
         self.cycle = False
         self.fan_in = False
         self.mark = 0
-        if shown.operation is _INFERENCE and self.inputs is not None and self.inputs.state is State.WHOLE:
+        self.stamped = False
+        self.complete()
+
+    def complete(self) -> None:
+        """Find what its whole input and output are known by, once both are known whole."""
+        if self.operation is _INFERENCE and self.inputs is not None and self.inputs.state is State.WHOLE:
             outcome = self.outcome
             if outcome.state is State.WHOLE and outcome.ending is Ending.VALUE and len(outcome.parts):
                 self.full = marks_after(self.inputs.parts, outcome.parts)

@@ -16,7 +16,9 @@ from genai_processor.replay.lookup import Op
 from genai_processor.replay.order import arrange, mark_fan_ins
 from genai_processor.replay.reading import SpanReader
 from genai_processor.replay.records import Decision, Declared, Node, Plan, Problem
+from genai_processor.replay.restoring import restore
 from genai_processor.replay.shown import Shown
+from genai_processor.replay.stamps import key_of
 from genai_processor.replay.tree import Tree
 from genai_processor.spans.live import from_readable
 from genai_processor.spans.records import Span
@@ -47,28 +49,44 @@ class Planner:
         keep_values: Keep what was said, which a replay needs; without it the plan has digests only, and takes less memory.
         length_limit: The attribute value length limit of the SDK that recorded the spans, 0 if it had none, None if nobody
             knows.
+        digest_key: The `GENAI_PROCESSOR_DIGEST_KEY` that the stamps of the recording are keyed with, if they are.
+
+    Attributes:
+        stamped: How many spans came with a stamp, copies counted.
     """
 
     def __init__(
-        self, declared: Declared | None = None, *, keep_values: bool = True, length_limit: int | None = None
+        self,
+        declared: Declared | None = None,
+        *,
+        keep_values: bool = True,
+        length_limit: int | None = None,
+        digest_key: str | None = None,
     ) -> None:
         self._declared = declared if declared is not None else Declared()
-        self._reader = SpanReader(keep_values=keep_values, length_limit=length_limit)
+        self._reader = SpanReader(keep_values=keep_values, length_limit=length_limit, key=key_of(digest_key))
         self._traces: dict[str, dict[str, Shown]] = {}
         self._conflicting: dict[str, set[str]] = {}
         self._problems: list[Problem] = []
+        self.stamped = 0
 
     def add(self, span: Span | ReadableSpan) -> None:
         """Take a span, read or live. A copy of one that is there already changes nothing, unless it says something else."""
         shown = self._reader.read(span if isinstance(span, Span) else from_readable(span))
+        self.stamped += shown.stamp is not None
         trace = self._traces.get(shown.trace_id)
         if trace is None:
             trace = self._traces[shown.trace_id] = {}
         before = trace.setdefault(shown.span_id, shown)
         if before is not shown and before != shown:
-            self._conflicting.setdefault(shown.trace_id, set()).add(shown.span_id)
-            if repr(shown) < repr(before):  # whichever came first
-                trace[shown.span_id] = shown
+            if before.stamp is None or shown.stamp is None:  # a copy from behind the processor, and one from beside it
+                stamp = before.stamp or shown.stamp
+                before, shown = before._replace(stamp=stamp), shown._replace(stamp=stamp)
+                trace[shown.span_id] = before
+            if before != shown:
+                self._conflicting.setdefault(shown.trace_id, set()).add(shown.span_id)
+                if repr(shown) < repr(before):  # whichever came first
+                    trace[shown.span_id] = shown
 
     def add_all(self, spans: Iterable[Span | ReadableSpan]) -> None:
         """Take many spans, which is cheaper than one by one: the garbage collector has a rest meanwhile."""
@@ -80,22 +98,31 @@ class Planner:
         """Note something that could not be read."""
         self._problems.append(Problem(place, problem))
 
-    def plan(self) -> Plan:
-        """The plan of all spans so far."""
-        with without_collector():
-            return self._plan()
+    def plan(self, *, stamps: bool = True) -> Plan:
+        """The plan of all spans so far.
 
-    def _plan(self) -> Plan:
+        Args:
+            stamps: Believe what a recording stamped on spans (`GENAI_PROCESSOR_RECORD_FOR_REPLAY`); without, the plan is
+                what it would be had nobody stamped them.
+        """
+        with without_collector():
+            return self._plan(stamps)
+
+    def _plan(self, stamps: bool) -> Plan:
         trees: dict[str, Tree] = {}
         for trace_id, spans in self._traces.items():
             trees[trace_id] = Tree(trace_id, list(spans.values()), self._conflicting.get(trace_id, ()))
         ops_of: dict[int, Op] = {}
-        worlds = [World(group, trees, ops_of) for group in worlds_of(trees.values())]
-        for world in worlds:
+        problems = list(self._problems)
+        worlds: list[World] = []
+        for together in worlds_of(trees.values()):
+            world = World(together, trees, ops_of)
+            if stamps:
+                problems.extend(restore(world.ops, [holder for tree in together for holder in tree.holders]))
             world.join()
+            worlds.append(world)
         nodes: list[Node] = []
         decisions: dict[str, Decision] = {}
-        problems = list(self._problems)
         for group in join_worlds(worlds):
             ops = arrange(group)
             mark_fan_ins(ops)
@@ -122,6 +149,7 @@ def plan(
     recompute: Iterable[str] = (),
     keep_values: bool = True,
     length_limit: int | None = None,
+    digest_key: str | None = None,
 ) -> Plan:
     """Plan the replay of recorded runs.
 
@@ -132,12 +160,15 @@ def plan(
             a mapping of such functions will do.
         keep_values: Keep what was said, which a replay needs.
         length_limit: The attribute value length limit of the SDK that recorded them, 0 if it had none, None if nobody knows.
+        digest_key: The `GENAI_PROCESSOR_DIGEST_KEY` that stamps are keyed with, if they are.
 
     Returns:
         The plan. Nothing raises: what cannot be read is refused where it stands, or is among the plan's problems.
     """
     base = declared if declared is not None else Declared()
     names: Sequence[str] = sorted({*base.recompute, *recompute})
-    planner = Planner(base._replace(recompute=tuple(names)), keep_values=keep_values, length_limit=length_limit)
+    planner = Planner(
+        base._replace(recompute=tuple(names)), keep_values=keep_values, length_limit=length_limit, digest_key=digest_key
+    )
     planner.add_all(trace)
     return planner.plan()

@@ -8,13 +8,14 @@ from typing import Any
 
 from genai_processor.replay.containers import CONTAINER_TEXTS
 from genai_processor.replay.digests import content_digest
-from genai_processor.replay.lists import ListReader, best
+from genai_processor.replay.lists import ListReader, ReadList
 from genai_processor.replay.read_calls import arguments_of, delegated_by, outcome_of
 from genai_processor.replay.read_documents import documents_of
 from genai_processor.replay.read_inferences import answer_of, held_states, said_by, without_values
-from genai_processor.replay.records import Operation
+from genai_processor.replay.records import Operation, State
 from genai_processor.replay.shown import Link, Shown, Stands
-from genai_processor.replay.sources import sources
+from genai_processor.replay.sources import best_source
+from genai_processor.replay.stamps import Stamp, StampedList, keyed, read_stamp
 from genai_processor.spans import records
 from genai_processor.spans.dialects import Dialect
 from genai_processor.spans.read import CONVERSATION_KEYS, conversation_of, operation_of, read_tool
@@ -56,9 +57,11 @@ class SpanReader:
     Args:
         keep_values: Keep what parts say, not only their digests.
         length_limit: The attribute value length limit of the SDK, 0 if it had none, None if nobody knows.
+        key: What stamps are keyed with (`stamps.key_of`), or b"".
     """
 
-    def __init__(self, *, keep_values: bool = True, length_limit: int | None = None) -> None:
+    def __init__(self, *, keep_values: bool = True, length_limit: int | None = None, key: bytes = b"") -> None:
+        self._key = key
         self._lists = ListReader(keep_values=keep_values, length_limit=length_limit, grows=True)
         self._outputs = ListReader(keep_values=True, length_limit=length_limit)
         self._keep = keep_values
@@ -139,8 +142,12 @@ class SpanReader:
 
     def _inference(self, span: Span, dialect: Dialect) -> Shown:
         attributes = span.attributes
-        inputs = best(sources(self._lists, span, dialect.inputs, outputs=False))
-        said = said_by(span, best(sources(self._outputs, span, dialect.outputs, outputs=True)))
+        inputs, source = best_source(self._lists, span, dialect.inputs, outputs=False)
+        output, said_in = best_source(self._outputs, span, dialect.outputs, outputs=True)
+        stamp = read_stamp(attributes, self._key)
+        if stamp is not None:
+            stamp = _compared(stamp, inputs, source, output, said_in)
+        said = said_by(span, output)
         instructions = attributes.get("gen_ai.system_instructions")
         definitions = attributes.get("gen_ai.tool.definitions")
         name = attributes.get("gen_ai.operation.name")
@@ -165,6 +172,7 @@ class SpanReader:
             held_states(span, inputs),
             _links(span),
             answer=answer_of(said),
+            stamp=stamp,
         )
 
     def _digest(self, value: Any) -> bytes:
@@ -202,6 +210,20 @@ class SpanReader:
             links=_links(span),
             documents=documents,
         )
+
+
+def _compared(stamp: Stamp, inputs: ReadList | None, source: str, output: ReadList | None, said_in: str) -> Stamp:
+    """A stamp, with what it is compared with the lists of its span."""
+    return stamp._replace(
+        inputs=_found_again(stamp.inputs, inputs, source, stamp.key),
+        output=_found_again(stamp.output, output, said_in, stamp.key),
+    )
+
+
+def _found_again(stamped: StampedList | None, read: ReadList | None, source: str, key: bytes) -> StampedList | None:
+    if stamped is None or read is None or read.state is not State.WHOLE or source != stamped.source:
+        return stamped
+    return stamped if keyed(read.parts.digest, key) == stamped.digest else stamped._replace(changed=True)
 
 
 def _may_name_call(attributes: Mapping[str, Any], dialect: Dialect) -> bool:

@@ -188,6 +188,8 @@ class State(enum.StrEnum):
     """A summary took the place of what was said."""
     UNREADABLE = "unreadable"
     """It does not parse."""
+    CHANGED = "changed"
+    """The stamp of the recording says that it was another one."""
 
 
 class OrderEvidence(enum.StrEnum):
@@ -199,6 +201,9 @@ class OrderEvidence(enum.StrEnum):
     """Numerically indexed attributes of one span, without a gap."""
     EVENTS = "events"
     """Events of one span, in their order, none dropped."""
+    STAMP = "stamp"
+    """The stamp of the recording (`stamps`): its slots in order, each with its digest. Values that another span has are
+    filled in; the others are missing."""
     NOT_RECORDED = "not_recorded"
     """It has a list input, and its order is recorded nowhere. Times, log records, links and several spans are no record."""
     NO_LIST = "no_list"
@@ -215,9 +220,11 @@ class Inputs(NamedTuple):
         order: By what the order is known.
         system: 16 bytes over the system instructions recorded apart from the messages, b"" if none are.
         tools: 16 bytes over the tool definitions recorded on the node, b"" if none are.
-        digest: 16 bytes over `parts`, `system` and `tools` (`digests.input_digest`); b"" if nothing is recorded.
+        digest: 16 bytes over `parts`, `system` and `tools` (`digests.input_digest`); b"" if nothing is recorded. Where the
+            order is known by a stamp, also of an input some of whose values are missing.
         unanswered_results: Results in the list before whose place there is no call that they answer.
         states: Every state that is wrong with it, the first being `state`; empty if it is whole.
+        stamped: The stamp of the recording says the same.
     """
 
     state: State
@@ -228,6 +235,7 @@ class Inputs(NamedTuple):
     digest: bytes = b""
     unanswered_results: int = 0
     states: tuple[State, ...] = ()
+    stamped: bool = False
 
 
 class Ending(enum.StrEnum):
@@ -424,6 +432,7 @@ class Reason(enum.StrEnum):
     INPUT_HELD_BY_PROVIDER = "input_held_by_provider"
     INPUT_DELTA = "input_delta"
     INPUT_COMPACTED = "input_compacted"
+    INPUT_CHANGED = "input_changed"
     ORDER_NOT_RECORDED = "order_not_recorded"
     INPUT_NOT_RECORDED = "input_not_recorded"
     ARGUMENTS_WITHHELD = "arguments_withheld"
@@ -433,6 +442,7 @@ class Reason(enum.StrEnum):
     OUTCOME_NOT_RECORDED = "outcome_not_recorded"
     OUTCOME_CUT = "outcome_cut"
     OUTCOME_REDACTED = "outcome_redacted"
+    OUTCOME_CHANGED = "outcome_changed"
     EFFECT_NOT_DECLARED = "effect_not_declared"
     EXTERNAL = "external"
     SAMPLED = "sampled"

@@ -1,0 +1,378 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stamps say of the nodes of one world: which lists were changed since, and what those were that are not there.
+
+A list is put together again from its stamp: the list that it begins with, then its slots, each with the value that some
+other span of the world has under the slot's digest. It counts only if it has the digest that its stamp says. A slot whose
+value nobody has stays missing, but its digest is known, and so is that of the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from genai_processor.replay.containers import container_lists
+from genai_processor.replay.digests import EMPTY, marks_after, output_digest, part_list
+from genai_processor.replay.lists import ReadList, best
+from genai_processor.replay.lookup import Op
+from genai_processor.replay.records import (
+    Ending,
+    Operation,
+    OrderEvidence,
+    Outcome,
+    Part,
+    PartKind,
+    PartList,
+    Problem,
+    State,
+)
+from genai_processor.replay.shown import Shown
+from genai_processor.replay.stamps import REQUEST, RESPONSE, Base, Stamp, keyed
+from genai_processor.replay.tree import Draft
+
+_CALL, _RESULT = PartKind.CALL, PartKind.RESULT
+_WHOLE = State.WHOLE
+
+
+def restore(ops: Sequence[Op], holders: Sequence[Draft]) -> list[Problem]:
+    """Compare inferences with their stamps, and put together again what is not whole. The operations are changed in place.
+
+    Args:
+        ops: The operations of a world, by key, before they are joined.
+        holders: Its containers and composite tools.
+
+    Returns:
+        What is wrong with stamps.
+    """
+    stamped: list[tuple[Op, Stamp]] = []
+    problems: list[Problem] = []
+    for op in ops:
+        if op.operation is Operation.INFERENCE and (found := _stamp_of(op)) is not None:
+            if found.problem:
+                problems.append(Problem(op.key, found.problem))
+            else:
+                stamped.append((op, found))
+    if not stamped:
+        return problems
+    for op, stamp in stamped:
+        _compare(op, stamp)
+    _Restoring(ops, holders, stamped, problems).run()
+    return problems
+
+
+def _shown(op: Op) -> Iterator[Shown]:
+    yield op.draft.shown
+    yield from op.draft.witnesses
+
+
+def _stamp_of(op: Op) -> Stamp | None:
+    """The stamp of the outermost span that has one which can be read."""
+    stamps = [shown.stamp for shown in _shown(op) if shown.stamp is not None]
+    return next((stamp for stamp in stamps if not stamp.problem), stamps[0] if stamps else None)
+
+
+def _compare(op: Op, stamp: Stamp) -> None:
+    """Mark lists that are not as stamped, and take from the stamp what was lost of instructions and definitions."""
+    lists: list[ReadList] = []
+    for shown in _shown(op):
+        mine = shown.stamp
+        if shown.inputs is not None:
+            changed = mine is not None and mine.inputs is not None and mine.inputs.changed
+            lists.append(shown.inputs._replace(state=State.CHANGED) if changed else shown.inputs)
+        if mine is not None and mine.output is not None and mine.output.changed and shown.output is op.outcome:
+            op.outcome = Outcome(Ending.UNKNOWN, State.CHANGED, op.outcome.parts, op.outcome.finish)
+    op.inputs = best(lists)
+    shown = op.draft.shown
+    held = shown.held
+    if stamp.key:
+        lost = [(shown.system, stamp.system), (shown.tools, stamp.tools)]
+        if any(now and then and keyed(now, stamp.key) != then for now, then in lost):
+            held = (*held, State.CHANGED)
+        system, tools = shown.system, shown.tools
+    else:
+        system, tools = stamp.system or shown.system, stamp.tools or shown.tools
+    if stamp.continues:
+        held = (*[state for state in held if state is not State.HELD_BY_PROVIDER], State.HELD_BY_PROVIDER)
+    if (held, system, tools) != (shown.held, shown.system, shown.tools):
+        op.draft.shown = shown._replace(held=held, system=system, tools=tools)
+    op.stamped = (
+        op.inputs is not None
+        and op.inputs.state is _WHOLE
+        and stamp.inputs is not None
+        and keyed(op.inputs.parts.digest, stamp.key) == stamp.inputs.digest
+    )
+
+
+class _Restoring:
+    """The lists of one world, by their digests as stamps have them."""
+
+    def __init__(
+        self, ops: Sequence[Op], holders: Sequence[Draft], stamped: list[tuple[Op, Stamp]], problems: list[Problem]
+    ) -> None:
+        self._ops = ops
+        self._holders = holders
+        self._stamped = stamped
+        self._problems = problems
+        self._stamps = {id(op): stamp for op, stamp in stamped}
+        self._values: dict[bytes, dict[bytes, Part]] = {}
+        self._values_around: dict[bytes, dict[bytes, Part]] = {}
+        self._lists: dict[tuple[bytes, bytes], ReadList] = {}
+        self._sayers: dict[tuple[bytes, bytes], list[Op]] = {}
+        self._outputs: dict[tuple[bytes, bytes], PartList] = {}
+        self._done: dict[int, ReadList | None] = {}
+        self._made: list[PartList] = []
+
+    def run(self) -> None:
+        """Put together every list that is not whole."""
+        inputs = [op for op, stamp in self._stamped if self._wants_input(op, stamp)]
+        outputs = [(op, stamp) for op, stamp in self._stamped if op.outcome.ending is Ending.UNKNOWN and stamp.output]
+        if not inputs and not outputs:
+            return
+        for op, stamp in outputs:
+            self._restore_output(op, stamp)
+        if inputs:
+            self._index()
+            for op in inputs:
+                self._resolve(op)
+            for op in inputs:
+                if (found := self._done[id(op)]) is not None:
+                    self._take(op, found)
+        for op, _ in self._stamped:
+            op.complete()
+            if op.full is None and op.inputs is not None and op.inputs.order is OrderEvidence.STAMP and op.outcome.digest:
+                op.full = marks_after(op.inputs.parts, op.outcome.parts)
+        for parts in self._made:
+            parts.hasher = None
+
+    @staticmethod
+    def _wants_input(op: Op, stamp: Stamp) -> bool:
+        if stamp.inputs is None:
+            return False
+        return op.inputs is None or op.inputs.state is not _WHOLE or bool(stamp.continues) or bool(op.draft.shown.held)
+
+    # -- values --------------------------------------------------------------------------------------------------------
+
+    def _value(self, slot: Part, key: bytes) -> Part | None:
+        """A recorded part that says what a slot said."""
+        values = self._values.get(key)
+        if values is None:
+            values = self._values[key] = {}
+            for parts in _parts_of(self._ops):
+                _add(values, parts, key)
+        found = values.get(slot.digest)
+        if found is None:
+            around = self._values_around.get(key)
+            if around is None:
+                around = self._values_around[key] = {}
+                _add(around, _parts_around(self._holders), key)
+            found = around.get(slot.digest)
+        return found
+
+    def _slots(self, slots: Iterable[Part], key: bytes) -> tuple[list[Part], bool]:
+        """Slots with their values, and whether any is missing."""
+        found: list[Part] = []
+        missing = False
+        for slot in slots:
+            part = self._value(slot, key)
+            if part is None or (part.role, part.kind) != (slot.role, slot.kind):
+                missing = True
+                found.append(slot)
+            else:
+                tool = slot.tool or (part.tool if slot.kind is _CALL else None)
+                found.append(slot._replace(tool=tool, digest=part.digest, value=part.value, missing=False))
+        return found, missing
+
+    # -- outputs -------------------------------------------------------------------------------------------------------
+
+    def _restore_output(self, op: Op, stamp: Stamp) -> None:
+        said = stamp.output
+        if said is None or said.slots is None:
+            return
+        slots, missing = self._slots(said.slots, stamp.key)
+        if missing and stamp.key:
+            return
+        parts = part_list(slots)
+        if keyed(parts.digest, stamp.key) != said.digest:
+            self._bad(op, "its output is not what its slots say")
+            return
+        outcome = op.outcome
+        digest = output_digest(parts, outcome.finish)
+        if missing:
+            state = outcome.state if outcome.state is not State.NOT_RECORDED else State.WITHHELD
+            op.outcome = outcome._replace(state=state, parts=parts, digest=digest)
+        else:
+            op.outcome = Outcome(Ending.VALUE, _WHOLE, parts, outcome.finish, digest=digest, witnesses=(op.key,))
+
+    # -- inputs --------------------------------------------------------------------------------------------------------
+
+    def _index(self) -> None:
+        """Put every list that others may begin with where its digest is found."""
+        keys = {stamp.key for _, stamp in self._stamped}
+        for op in self._ops:
+            if op.operation is not Operation.INFERENCE:
+                continue
+            for key in keys:
+                if op.inputs is not None and op.inputs.state is _WHOLE:
+                    self._lists.setdefault((key, keyed(op.inputs.parts.digest, key)), op.inputs)
+                if op.outcome.state is _WHOLE or op.outcome.digest:
+                    self._outputs.setdefault((key, keyed(op.outcome.parts.digest, key)), op.outcome.parts)
+        for op, stamp in self._stamped:
+            if stamp.inputs is not None:
+                self._sayers.setdefault((stamp.key, stamp.inputs.digest), []).append(op)
+
+    def _resolve(self, op: Op) -> None:
+        """Put a list together, after those that it begins with. Without recursion."""
+        stack = [op]
+        waiting: set[int] = set()
+        while stack:
+            at = stack[-1]
+            if id(at) in self._done:
+                stack.pop()
+                continue
+            stamp = self._stamps[id(at)]
+            before = self._before(stamp)
+            if before and id(at) not in waiting:
+                waiting.add(id(at))
+                more = [one for one in before if id(one) not in self._done and id(one) not in waiting]
+                if more:
+                    stack.extend(more)
+                    continue
+            stack.pop()
+            self._done[id(at)] = self._built(at, stamp)
+
+    def _before(self, stamp: Stamp) -> list[Op]:
+        """Whose stamped inputs may be what a list begins with; nobody's, if that is recorded."""
+        base = stamp.inputs.base if stamp.inputs is not None else None
+        if base is None or (stamp.key, base.inputs) in self._lists:
+            return []
+        return self._sayers.get((stamp.key, base.inputs), [])
+
+    def _built(self, op: Op, stamp: Stamp) -> ReadList | None:
+        said = stamp.inputs
+        if said is None:
+            return None
+        begins: ReadList | None = None
+        if said.base is not None:
+            begins = self._base(said.base, stamp.key)
+            if begins is None:
+                return None
+        prefix = begins.parts if begins is not None else None
+        slots: list[Part] = []
+        missing = begins is not None and begins.state is not _WHOLE
+        if said.slots is None:
+            if prefix is None or len(prefix) != said.length:
+                return None
+        else:
+            slots, any_missing = self._slots(said.slots, stamp.key)
+            missing = missing or any_missing
+        if missing and stamp.key:
+            return None
+        made = self._list(slots, prefix)
+        if len(made) != said.length or keyed(made.digest, stamp.key) != said.digest:
+            self._bad(op, "its input is not what its slots say")
+            return None
+        if any(part.kind is _RESULT and part.position == -1 for part in slots) or (begins is not None and begins.loose):
+            return None  # whether a result comes before its call, is not to be told from here
+        state = op.inputs.state if op.inputs is not None else State.NOT_RECORDED
+        if state is _WHOLE:  # it is not all that was sent
+            state = State.HELD_BY_PROVIDER if stamp.continues else State.WITHHELD
+        return _counted(ReadList(state if missing else _WHOLE, made, OrderEvidence.STAMP), begins, slots)
+
+    def _base(self, base: Base, key: bytes) -> ReadList | None:
+        """The list that a list begins with."""
+        found = self._lists.get((key, base.inputs))
+        if found is None:
+            built = (self._done.get(id(op)) for op in self._sayers.get((key, base.inputs), ()))
+            found = next((one for one in built if one is not None), None)
+            if found is not None:
+                self._lists[key, base.inputs] = found
+        if found is None or not base.output:
+            return found
+        output = self._outputs.get((key, base.output))
+        if output is None:
+            return None
+        calls = found.parts.calls
+        said: list[Part] = []
+        for part in output:
+            if part.kind is _CALL:
+                part, calls = part._replace(position=calls), calls + 1
+            said.append(part)
+        missing = any(part.missing for part in said)
+        state = found.state if found.state is not _WHOLE else State.WITHHELD if missing else _WHOLE
+        return _counted(found._replace(state=state, parts=self._list(said, found.parts)), found, said)
+
+    def _list(self, parts: list[Part], prefix: PartList | None) -> PartList:
+        made = part_list(parts, prefix, grows=True)
+        self._made.append(made)
+        return made
+
+    def _take(self, op: Op, found: ReadList) -> None:
+        stamp = self._stamps[id(op)]
+        assert stamp.inputs is not None
+        shown = op.draft.shown
+        lifted = {State.CHANGED} if not stamp.key else set()
+        if stamp.inputs.source == REQUEST:  # a hook saw what was sent, before any span could lose it
+            lifted |= {State.CUT, State.COMPACTED}
+        if stamp.continues == RESPONSE:
+            lifted.add(State.HELD_BY_PROVIDER)
+        if lifted.issuperset(shown.held):  # else the stamp is of what was left, and nobody knows of what
+            op.inputs = found
+            op.stamped = True
+            op.draft.shown = shown._replace(held=())
+
+    def _bad(self, op: Op, what: str) -> None:
+        self._problems.append(Problem(op.key, f"its stamp for replay is ignored: {what}"))
+
+
+def _counted(read: ReadList, before: ReadList | None, parts: Sequence[Part]) -> ReadList:
+    """A list with what `ListReader` would say of its results."""
+    unanswered, results = (before.unanswered, before.results) if before is not None else (0, 0)
+    calls = before.parts.calls if before is not None else 0
+    for part in parts:
+        if part.kind is _CALL:
+            calls += 1
+        elif part.kind is _RESULT:
+            results += 1
+            unanswered = max(unanswered, results - calls)
+    return read._replace(unanswered=unanswered, results=results)
+
+
+def _add(values: dict[bytes, Part], parts: Iterable[Part], key: bytes) -> None:
+    """Add parts under their digests. Of several ways to say the same the first is taken, whichever span came first."""
+    added: dict[bytes, Part] = {}
+    for part in parts:
+        if part.missing:
+            continue
+        known = added.setdefault(part.digest, part)
+        if known is not part and known.value != part.value and repr(part.value) < repr(known.value):
+            added[part.digest] = part
+    for part in added.values():
+        values.setdefault(keyed(part.digest, key), part)
+
+
+def _parts_of(ops: Iterable[Op]) -> Iterator[Iterator[Part]]:
+    """Every recorded part: first as models read it, then as they said it, then as tools and others have it."""
+    inferences = [op for op in ops if op.operation is Operation.INFERENCE]
+    others = [op for op in ops if op.operation is not Operation.INFERENCE]
+    yield _each(op.inputs.parts for op in inferences if op.inputs is not None)
+    yield _each(op.outcome.parts for op in inferences)
+    yield _each(parts for op in others for parts in (op.inputs.parts if op.inputs is not None else EMPTY, op.outcome.parts))
+
+
+def _each(lists: Iterable[PartList]) -> Iterator[Part]:
+    """The parts of lists, those of a shared beginning once."""
+    seen: set[int] = set()
+    for parts in lists:
+        for one in parts.lists():
+            if id(one) in seen:
+                break
+            seen.add(id(one))
+            yield from one.tail
+
+
+def _parts_around(holders: Iterable[Draft]) -> Iterator[Part]:
+    """What agents' own spans say."""
+    for holder in holders:
+        if holder.shown.texts:
+            for read in container_lists(holder.shown.texts):
+                if read is not None:
+                    yield from read.parts
