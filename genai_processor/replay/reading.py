@@ -15,7 +15,8 @@ from genai_processor.replay.read_inferences import answer_of, held_states, said_
 from genai_processor.replay.records import Operation, State
 from genai_processor.replay.shown import Link, Shown, Stands
 from genai_processor.replay.sources import best_source
-from genai_processor.replay.stamps import Stamp, StampedList, keyed, read_stamp
+from genai_processor.replay.stamp_reading import read_stamp
+from genai_processor.replay.stamps import Stamp, StampedList, keyed
 from genai_processor.spans import records
 from genai_processor.spans.dialects import Dialect
 from genai_processor.spans.read import CONVERSATION_KEYS, conversation_of, operation_of, read_tool

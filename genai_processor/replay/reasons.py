@@ -8,7 +8,10 @@ from genai_processor.replay.records import Operation, Reason
 _STAMPS = "or record with GENAI_PROCESSOR_RECORD_FOR_REPLAY=true"
 _LIMITS = "raise OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT and OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT, or leave them unset"
 _CONTENT = "switch content capture on in the instrumentation"
-_HISTORY = "send the whole history with each request, or record it on the span"
+_HISTORY = (
+    "send the whole history with each request, or record it on the span; what goes on from a response that the same "
+    "process got is known if it is recorded with GENAI_PROCESSOR_RECORD_FOR_REPLAY=true"
+)
 _AS_RECORDED = "keep whatever stands behind the processor from changing the messages of spans: they are not as stamped"
 _ORDER = "record gen_ai.input.messages on the inference's own span"
 
@@ -18,9 +21,10 @@ REMEDIES: dict[Reason, str] = {
     Reason.UNREADABLE: "record messages as a JSON array of messages with a role",
     Reason.INPUT_CUT: f"{_LIMITS}, {_STAMPS}",
     Reason.INPUT_REDACTED: "let the redaction spare the messages of runs that are to be replayed",
-    Reason.INPUT_WITHHELD: _CONTENT,
-    Reason.INPUT_HELD_BY_PROVIDER: f"{_HISTORY}, {_STAMPS}",
-    Reason.INPUT_DELTA: f"{_HISTORY}, {_STAMPS}",
+    Reason.INPUT_WITHHELD: f"{_CONTENT}; without it, GENAI_PROCESSOR_RECORD_FOR_REPLAY=true records order and digests, by "
+    "which two runs can be compared",
+    Reason.INPUT_HELD_BY_PROVIDER: _HISTORY,
+    Reason.INPUT_DELTA: _HISTORY,
     Reason.INPUT_COMPACTED: "record the messages as they were sent, after the compaction",
     Reason.INPUT_CHANGED: _AS_RECORDED,
     Reason.ORDER_NOT_RECORDED: f"{_ORDER}, {_STAMPS}",

@@ -8,10 +8,9 @@ value nobody has stays missing, but its digest is known, and so is that of the l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from genai_processor.replay.containers import container_lists
-from genai_processor.replay.digests import EMPTY, marks_after, output_digest, part_list
+from genai_processor.replay.digests import marks_after, output_digest, part_list
 from genai_processor.replay.lists import ReadList, best
 from genai_processor.replay.lookup import Op
 from genai_processor.replay.records import (
@@ -26,7 +25,8 @@ from genai_processor.replay.records import (
     State,
 )
 from genai_processor.replay.shown import Shown
-from genai_processor.replay.stamps import REQUEST, RESPONSE, Base, Stamp, keyed
+from genai_processor.replay.stamped_values import Values
+from genai_processor.replay.stamps import REQUEST, RESPONSE, Base, Stamp, keyed, whole_list
 from genai_processor.replay.tree import Draft
 
 _CALL, _RESULT = PartKind.CALL, PartKind.RESULT
@@ -109,12 +109,10 @@ class _Restoring:
         self, ops: Sequence[Op], holders: Sequence[Draft], stamped: list[tuple[Op, Stamp]], problems: list[Problem]
     ) -> None:
         self._ops = ops
-        self._holders = holders
         self._stamped = stamped
         self._problems = problems
         self._stamps = {id(op): stamp for op, stamp in stamped}
-        self._values: dict[bytes, dict[bytes, Part]] = {}
-        self._values_around: dict[bytes, dict[bytes, Part]] = {}
+        self._values = Values(ops, holders)
         self._lists: dict[tuple[bytes, bytes], ReadList] = {}
         self._sayers: dict[tuple[bytes, bytes], list[Op]] = {}
         self._outputs: dict[tuple[bytes, bytes], PartList] = {}
@@ -149,45 +147,13 @@ class _Restoring:
             return False
         return op.inputs is None or op.inputs.state is not _WHOLE or bool(stamp.continues) or bool(op.draft.shown.held)
 
-    # -- values --------------------------------------------------------------------------------------------------------
-
-    def _value(self, slot: Part, key: bytes) -> Part | None:
-        """A recorded part that says what a slot said."""
-        values = self._values.get(key)
-        if values is None:
-            values = self._values[key] = {}
-            for parts in _parts_of(self._ops):
-                _add(values, parts, key)
-        found = values.get(slot.digest)
-        if found is None:
-            around = self._values_around.get(key)
-            if around is None:
-                around = self._values_around[key] = {}
-                _add(around, _parts_around(self._holders), key)
-            found = around.get(slot.digest)
-        return found
-
-    def _slots(self, slots: Iterable[Part], key: bytes) -> tuple[list[Part], bool]:
-        """Slots with their values, and whether any is missing."""
-        found: list[Part] = []
-        missing = False
-        for slot in slots:
-            part = self._value(slot, key)
-            if part is None or (part.role, part.kind) != (slot.role, slot.kind):
-                missing = True
-                found.append(slot)
-            else:
-                tool = slot.tool or (part.tool if slot.kind is _CALL else None)
-                found.append(slot._replace(tool=tool, digest=part.digest, value=part.value, missing=False))
-        return found, missing
-
     # -- outputs -------------------------------------------------------------------------------------------------------
 
     def _restore_output(self, op: Op, stamp: Stamp) -> None:
         said = stamp.output
         if said is None or said.slots is None:
             return
-        slots, missing = self._slots(said.slots, stamp.key)
+        slots, missing = self._values.slots(said.slots, stamp.key)
         if missing and stamp.key:
             return
         parts = part_list(slots)
@@ -262,11 +228,12 @@ class _Restoring:
             if prefix is None or len(prefix) != said.length:
                 return None
         else:
-            slots, any_missing = self._slots(said.slots, stamp.key)
+            slots, any_missing = self._values.slots(said.slots, stamp.key)
             missing = missing or any_missing
         if missing and stamp.key:
             return None
-        made = self._list(slots, prefix)
+        made = part_list(slots, prefix, grows=True)
+        self._made.append(made)
         if len(made) != said.length or keyed(made.digest, stamp.key) != said.digest:
             self._bad(op, "its input is not what its slots say")
             return None
@@ -290,20 +257,11 @@ class _Restoring:
         output = self._outputs.get((key, base.output))
         if output is None:
             return None
-        calls = found.parts.calls
-        said: list[Part] = []
-        for part in output:
-            if part.kind is _CALL:
-                part, calls = part._replace(position=calls), calls + 1
-            said.append(part)
-        missing = any(part.missing for part in said)
+        missing = any(part.missing for part in output)
         state = found.state if found.state is not _WHOLE else State.WITHHELD if missing else _WHOLE
-        return _counted(found._replace(state=state, parts=self._list(said, found.parts)), found, said)
-
-    def _list(self, parts: list[Part], prefix: PartList | None) -> PartList:
-        made = part_list(parts, prefix, grows=True)
+        made = whole_list(found.parts, output)
         self._made.append(made)
-        return made
+        return _counted(found._replace(state=state, parts=made), found, output)
 
     def _take(self, op: Op, found: ReadList) -> None:
         stamp = self._stamps[id(op)]
@@ -334,45 +292,3 @@ def _counted(read: ReadList, before: ReadList | None, parts: Sequence[Part]) -> 
             results += 1
             unanswered = max(unanswered, results - calls)
     return read._replace(unanswered=unanswered, results=results)
-
-
-def _add(values: dict[bytes, Part], parts: Iterable[Part], key: bytes) -> None:
-    """Add parts under their digests. Of several ways to say the same the first is taken, whichever span came first."""
-    added: dict[bytes, Part] = {}
-    for part in parts:
-        if part.missing:
-            continue
-        known = added.setdefault(part.digest, part)
-        if known is not part and known.value != part.value and repr(part.value) < repr(known.value):
-            added[part.digest] = part
-    for part in added.values():
-        values.setdefault(keyed(part.digest, key), part)
-
-
-def _parts_of(ops: Iterable[Op]) -> Iterator[Iterator[Part]]:
-    """Every recorded part: first as models read it, then as they said it, then as tools and others have it."""
-    inferences = [op for op in ops if op.operation is Operation.INFERENCE]
-    others = [op for op in ops if op.operation is not Operation.INFERENCE]
-    yield _each(op.inputs.parts for op in inferences if op.inputs is not None)
-    yield _each(op.outcome.parts for op in inferences)
-    yield _each(parts for op in others for parts in (op.inputs.parts if op.inputs is not None else EMPTY, op.outcome.parts))
-
-
-def _each(lists: Iterable[PartList]) -> Iterator[Part]:
-    """The parts of lists, those of a shared beginning once."""
-    seen: set[int] = set()
-    for parts in lists:
-        for one in parts.lists():
-            if id(one) in seen:
-                break
-            seen.add(id(one))
-            yield from one.tail
-
-
-def _parts_around(holders: Iterable[Draft]) -> Iterator[Part]:
-    """What agents' own spans say."""
-    for holder in holders:
-        if holder.shown.texts:
-            for read in container_lists(holder.shown.texts):
-                if read is not None:
-                    yield from read.parts

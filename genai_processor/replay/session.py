@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NoReturn
 
 from genai_processor.errors import ReplayRefusedError
+from genai_processor.replay.boundary import is_verifiable
 from genai_processor.replay.live import Keys, Prompt, key_of_prompt, same_system
 from genai_processor.replay.proposals import Frame, Proposals, framed, is_value
 from genai_processor.replay.records import (
@@ -64,7 +65,7 @@ class Session(Latch):
             wanted = node.operation is Operation.TOOL or (self.models and node.operation is Operation.INFERENCE)
             if wanted and not self._answerable(node):
                 refused.append(node)
-            if node.operation is Operation.INFERENCE and node.inputs.state is State.WHOLE:
+            if node.operation is Operation.INFERENCE and (node.inputs.state is State.WHOLE or is_verifiable(node)):
                 self._inferences.append(node)
                 self._by_prompt[keys.of(node.inputs.parts)].append(node)
         if refused and not allow_unverified:

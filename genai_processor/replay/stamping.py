@@ -14,11 +14,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from genai_processor.attributes import GENAI_REPLAY_VERSION
-from genai_processor.replay.digests import content_digest, marks_after
+from genai_processor.replay.digests import content_digest, marks_after, part_list
 from genai_processor.replay.lists import ListReader
-from genai_processor.replay.records import PartList, State
+from genai_processor.replay.recording.requests import Request, request_of
+from genai_processor.replay.records import PartList, Role, State
 from genai_processor.replay.sources import best_source
-from genai_processor.replay.stamps import MAX_SLOTS, key_of, too_large, written, written_base
+from genai_processor.replay.stamp_writing import too_large, written, written_base
+from genai_processor.replay.stamps import MAX_SLOTS, REQUEST, key_of
 from genai_processor.spans.live import from_readable
 from genai_processor.spans.read import CONVERSATION_KEYS, MARKER_KEYS, conversation_of, operation_of
 from genai_processor.spans.records import Operation, Span
@@ -99,6 +101,7 @@ class Stamping:
         kind, dialect = operation_of(span)
         if kind is not Operation.INFERENCE or dialect is None or "_prepare_chat_with_tools" in span.name:
             return None
+        request = request_of(readable._context[1]) if readable._context is not None else None
         size = _size(span)
         if size > MAX_CHARACTERS:
             return too_large()
@@ -110,23 +113,32 @@ class Stamping:
         if run is None or run.limit != limit:
             run = _Run(limit)
         try:
-            return self._stamp(span, dialect, run)
+            return self._stamp(span, dialect, run, request)
         finally:
             run.sizes.append(size)
             self._put_back(key, run)
 
-    def _stamp(self, span: Span, dialect: Dialect, run: _Run) -> dict[str, Any] | None:
+    def _stamp(self, span: Span, dialect: Dialect, run: _Run, request: Request | None) -> dict[str, Any] | None:
         # One history after the other: of which trace of a conversation, does not matter.
         read, source = best_source(run.inputs, span._replace(trace_id=""), dialect.inputs, outputs=False)
         said, said_in = best_source(run.outputs, span, dialect.outputs, outputs=True)
         inputs = read.parts if read is not None and read.state is State.WHOLE else None
         output = said.parts if said is not None and said.state is State.WHOLE else None
-        if inputs is None and output is None:
-            return None
         instructions = span.attributes.get("gen_ai.system_instructions")
         definitions = span.attributes.get("gen_ai.tool.definitions")
         system = _digest(instructions) if instructions is not None else b""
         tools = _digest(definitions) if definitions is not None else b""
+        continues = ""
+        if request is not None:  # the span goes before, for that is what can be compared with it later
+            if inputs is None or request.continues:
+                inputs, source, continues = request.inputs, REQUEST, request.continues
+                if system and inputs is not None and any(part.role is Role.SYSTEM for part in inputs):
+                    inputs = part_list([part for part in inputs if part.role is not Role.SYSTEM])  # they stand apart here
+                system = system or request.system
+            if output is None:
+                output, said_in = request.answer(), REQUEST
+        if inputs is None and output is None and not continues:
+            return None
         base = self._base(run, inputs, output) if inputs is not None else None
         return written(
             inputs,
@@ -138,6 +150,7 @@ class Stamping:
             begins=base.length if base is not None else 0,
             system=system,
             tools=tools,
+            continues=continues,
         )
 
     def _base(self, run: _Run, inputs: PartList, output: PartList | None) -> _Stamped | None:

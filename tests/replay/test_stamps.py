@@ -14,7 +14,9 @@ from support.stamps import stamp_of, stamped
 
 from genai_processor.replay.digests import part_digest, part_list
 from genai_processor.replay.records import Part, PartKind, Role
-from genai_processor.replay.stamps import VERSION, key_of, keyed, read_stamp, written
+from genai_processor.replay.stamp_reading import read_stamp
+from genai_processor.replay.stamp_writing import written
+from genai_processor.replay.stamps import VERSION, key_of, keyed
 from genai_processor.spans.otlp import read_spans
 
 CORPUS = Path(__file__).parent.parent / "data" / "corpus"

@@ -48,11 +48,11 @@ def _generate(
     session: Session, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     messages = args[0] if args else kwargs["messages"]
-    node = session.asked(Prompt(parts_of(_messages(messages))))
+    node = session.asked(Prompt(parts_of(messages_of(messages))))
     if session.models:
         return _result(session, node)
     result = wrapped(*args, **kwargs)
-    session.answered_live(node, parts_of(_messages([result.generations[0].message])))
+    session.answered_live(node, parts_of(messages_of([result.generations[0].message])))
     return result
 
 
@@ -64,11 +64,11 @@ def _agenerate(
 
 async def _agenerated(session: Session, wrapped: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     messages = args[0] if args else kwargs["messages"]
-    node = session.asked(Prompt(parts_of(_messages(messages))))
+    node = session.asked(Prompt(parts_of(messages_of(messages))))
     if session.models:
         return _result(session, node)
     result = await wrapped(*args, **kwargs)
-    session.answered_live(node, parts_of(_messages([result.generations[0].message])))
+    session.answered_live(node, parts_of(messages_of([result.generations[0].message])))
     return result
 
 
@@ -79,7 +79,8 @@ def _should_stream(
     return False
 
 
-def _messages(messages: Iterable[Any]) -> list[Message]:
+def messages_of(messages: Iterable[Any]) -> list[Message]:
+    """Messages as the conventions write them."""
     return [_message(message) for message in messages]
 
 

@@ -42,7 +42,7 @@ def _replay_model(session: Session, live: Any) -> Any:
             if live is None:
                 return _response(session, node)
             response = await live.get_response(system_instructions, input, *args, **kwargs)
-            session.answered_live(node, parts_of(_messages([item.model_dump() for item in response.output])))
+            session.answered_live(node, parts_of(messages_of([item.model_dump() for item in response.output])))
             return response
 
         async def stream_response(
@@ -60,10 +60,11 @@ def _replay_model(session: Session, live: Any) -> Any:
 
 def _prompt(system: str | None, given: Any) -> Prompt:
     messages: list[Message] = [{"role": "user", "parts": [{"type": "text", "content": given}]}]
-    return Prompt(parts_of(messages if isinstance(given, str) else _messages(given)), (system,) if system else ())
+    return Prompt(parts_of(messages if isinstance(given, str) else messages_of(given)), (system,) if system else ())
 
 
-def _messages(items: list[Any]) -> list[Message]:
+def messages_of(items: list[Any]) -> list[Message]:
+    """Messages as the conventions write them."""
     return [_message(item) for item in items]
 
 

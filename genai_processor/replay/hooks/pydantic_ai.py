@@ -65,7 +65,7 @@ def _model(session: Session, agent: Any, given: Any) -> Any:
             if session.models:
                 return _response(session, node)
             response = await super().request(messages, model_settings, model_request_parameters)
-            session.answered_live(node, parts_of(_messages([response])))
+            session.answered_live(node, parts_of(messages_of([response])))
             return response
 
         @asynccontextmanager
@@ -109,7 +109,7 @@ def _never(messages: Any, info: Any) -> Any:
 
 def _prompt(messages: Any) -> Prompt:
     instructions = [text for text in (_instructions(messages),) if text]
-    return Prompt(parts_of(_messages(messages)), tuple(instructions))
+    return Prompt(parts_of(messages_of(messages)), tuple(instructions))
 
 
 def _instructions(messages: Any) -> str | None:
@@ -119,7 +119,7 @@ def _instructions(messages: Any) -> str | None:
     return None
 
 
-def _messages(messages: Iterable[Any]) -> list[Message]:
+def messages_of(messages: Iterable[Any]) -> list[Message]:
     """Messages as the framework's own instrumentation writes them."""
     return [dict(message) for message in _settings().messages_to_otel_messages(list(messages))]
 
