@@ -117,7 +117,7 @@ class Planner:
         worlds: list[World] = []
         for together in worlds_of(trees.values()):
             world = World(together, trees, ops_of)
-            if stamps:
+            if stamps and self.stamped:
                 problems.extend(restore(world.ops, [holder for tree in together for holder in tree.holders]))
             world.join()
             worlds.append(world)
