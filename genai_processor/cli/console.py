@@ -9,7 +9,9 @@ import sys
 import typer
 from rich.console import Console
 
-_PIPED_WIDTH = 120
+PIPED_WIDTH = 120
+"""How wide is what goes to a file or a pipe."""
+
 _USAGE = 2
 
 
@@ -25,7 +27,7 @@ def console() -> Console:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
     piped = not sys.stdout.isatty() and not os.environ.get("COLUMNS")
-    return _Console(width=_PIPED_WIDTH if piped else None)
+    return _Console(width=PIPED_WIDTH if piped else None)
 
 
 def errors() -> Console:

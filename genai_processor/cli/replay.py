@@ -7,6 +7,7 @@ line is wrong, 3 if the answer cannot be written, 4 if two runs differ.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Iterable
@@ -14,15 +15,18 @@ from enum import StrEnum
 from typing import Annotated, Final
 
 import typer
+from rich.console import Console
 
 from genai_processor.cli.answer import answering
 from genai_processor.cli.audit import Audit, audit_json, print_audit
-from genai_processor.cli.console import console, warn
+from genai_processor.cli.console import PIPED_WIDTH, console, usage_error, warn
 from genai_processor.cli.output import dumped_line
+from genai_processor.cli.page.document import page
 from genai_processor.cli.parting import differences_json, print_differences
 from genai_processor.cli.plans import mermaid, plan_json, print_plan
+from genai_processor.cli.saving import save, spare_inputs
 from genai_processor.errors import TraceFileError
-from genai_processor.replay import Declared, Planner, differences
+from genai_processor.replay import Declared, Plan, Planner, differences
 from genai_processor.settings import Settings
 from genai_processor.spans.otlp import MAX_LINE_BYTES, ReadError, read_spans
 
@@ -44,6 +48,7 @@ class PlanFormat(StrEnum):
     tree = "tree"
     json = "json"
     mermaid = "mermaid"
+    html = "html"
 
 
 class AuditFormat(StrEnum):
@@ -84,36 +89,73 @@ LengthOption = Annotated[
         "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT and OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT.",
     ),
 ]
+LineOption = Annotated[
+    int, typer.Option(min=1, metavar="N", help="Leave out lines, protobuf messages and JSON documents that are longer.")
+]
 
 
 @replay.command(name="plan", no_args_is_help=False)
 def plan_command(
     files: FilesArgument,
     format: Annotated[
-        PlanFormat, typer.Option(help="tree for people; json is one object; mermaid draws the content graph.")
+        PlanFormat,
+        typer.Option(
+            help="tree for people; json is one object; mermaid draws the content graph; html is a page for a browser, with "
+            "span tree and content graph side by side."
+        ),
     ] = PlanFormat.tree,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the answer to this file.")
+    ] = None,
+    values: Annotated[
+        bool,
+        typer.Option(
+            "--values",
+            help="Put recorded messages, arguments and results on the html page, which has none of them without this.",
+        ),
+    ] = False,
     deterministic: DeterministicOption = None,
     models: ModelsOption = None,
     recompute: RecomputeOption = None,
     length_limit: LengthOption = None,
+    max_line_bytes: LineOption = MAX_LINE_BYTES,
 ) -> None:
     """Plan the replay of recorded runs, node by node. All files are one record.
 
-    GLOBS are comma-separated patterns, as in 'get_*,search'. Nothing is run, and nothing is written but the answer.
+    GLOBS are comma-separated patterns, as in 'get_*,search'. Nothing is run, and nothing is written but the answer. What is
+    shown of a plan is names, ids and digests; values only if --values asks for them.
     """
+    if values and format is not PlanFormat.html:
+        raise usage_error("--values", "only the html page can have values; add --format html")
+    spare_inputs(output, files)
     declared = _declared(deterministic, models, recompute)
     settings = _settings(length_limit)
-    planner = Planner(declared, keep_values=False, length_limit=settings.length_limit, digest_key=settings.digest_key)
+    planner = Planner(declared, keep_values=values, length_limit=settings.length_limit, digest_key=settings.digest_key)
     with answering():
-        damaged = _read(planner, files)
+        damaged = _read(planner, files, max_line_bytes)
         plan = planner.plan()
-        if format is PlanFormat.json:
-            sys.stdout.buffer.write(dumped_line(plan_json(plan)))
-        elif format is PlanFormat.mermaid:
-            typer.echo(mermaid(plan), nl=False)
-        else:
+        if format is PlanFormat.tree and output is None:
             print_plan(plan, console())
+        else:
+            answer = _plan_answer(plan, format, files, values=values)
+            if output is not None:
+                save(output, answer)
+            else:
+                sys.stdout.buffer.write(answer)
     raise typer.Exit(_DAMAGED if damaged else _READ)
+
+
+def _plan_answer(plan: Plan, format: PlanFormat, files: list[str], *, values: bool) -> bytes:
+    if format is PlanFormat.json:
+        return dumped_line(plan_json(plan))
+    if format is PlanFormat.mermaid:
+        return mermaid(plan).encode(errors="backslashreplace")
+    if format is PlanFormat.html:
+        names = ["standard input" if file == "-" else os.path.basename(file) or file for file in files]
+        return page(plan, names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else ""), values=values)
+    out = io.StringIO()
+    print_plan(plan, Console(file=out, width=PIPED_WIDTH, color_system=None))
+    return out.getvalue().encode(errors="backslashreplace")
 
 
 @replay.command(name="audit", no_args_is_help=False)
@@ -124,6 +166,7 @@ def audit_command(
     models: ModelsOption = None,
     recompute: RecomputeOption = None,
     length_limit: LengthOption = None,
+    max_line_bytes: LineOption = MAX_LINE_BYTES,
 ) -> None:
     """Say which of these traces could be replayed, and what must be recorded to make the rest so, by instrumentation.
 
@@ -138,7 +181,7 @@ def audit_command(
             planner = Planner(
                 declared, keep_values=False, length_limit=settings.length_limit, digest_key=settings.digest_key
             )
-            damaged = _read(planner, [file]) or damaged
+            damaged = _read(planner, [file], max_line_bytes) or damaged
             found.add(planner.plan(), planner.plan(stamps=False) if planner.stamped else None)
         if format is AuditFormat.json:
             sys.stdout.buffer.write(dumped_line(audit_json(found)))
@@ -160,6 +203,7 @@ def diff_command(
     second: Annotated[str, typer.Argument(metavar="B", help="Those of another.")],
     format: Annotated[DiffFormat, typer.Option(help="text for people; json is one object.")] = DiffFormat.text,
     length_limit: LengthOption = None,
+    max_line_bytes: LineOption = MAX_LINE_BYTES,
 ) -> None:
     """Say where two recorded runs part: the first differences along the content graph, and nothing that follows from them.
 
@@ -170,7 +214,7 @@ def diff_command(
         damaged, plans = False, []
         for file in (first, second):
             planner = Planner(Declared(), length_limit=settings.length_limit, digest_key=settings.digest_key)
-            damaged = _read(planner, [file]) or damaged
+            damaged = _read(planner, [file], max_line_bytes) or damaged
             plans.append(planner.plan())
         found = differences(*plans)
         if format is DiffFormat.json:
@@ -192,7 +236,7 @@ def _settings(length_limit: int | None) -> Settings:
     return Settings.from_environ(os.environ, warn, length_limit=length_limit)
 
 
-def _read(planner: Planner, files: Iterable[str]) -> bool:
+def _read(planner: Planner, files: Iterable[str], max_line_bytes: int) -> bool:
     """Feed files to a planner; whether some of it was damaged."""
     damaged = False
 
@@ -205,7 +249,7 @@ def _read(planner: Planner, files: Iterable[str]) -> bool:
 
     for file in files:
         try:
-            planner.add_all(read_spans(file, max_line_bytes=MAX_LINE_BYTES, on_error=note))
+            planner.add_all(read_spans(file, max_line_bytes=max_line_bytes, on_error=note))
         except TraceFileError as error:
             note(ReadError(file, None, str(error).removeprefix(f"{file}: ")))
     return damaged

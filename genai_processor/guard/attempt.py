@@ -44,7 +44,7 @@ class Attempt:
         not_started_on: Exceptions by which its tool says that it did nothing.
     """
 
-    __slots__ = ("__weakref__", "_abandon", "_finish", "bound", "entry", "not_started_on", "run")
+    __slots__ = ("__weakref__", "_abandon", "_finish", "_lose", "bound", "entry", "not_started_on", "run")
 
     def __init__(
         self,
@@ -55,8 +55,10 @@ class Attempt:
         run: Run | None = None,
         not_started_on: tuple[type[BaseException], ...] = (),
         abandon: Callable[[Entry], None] = lambda entry: None,
+        lose: Callable[[tuple[Entry, ...]], None] = lambda entries: None,
     ) -> None:
         self._abandon = abandon
+        self._lose = lose
         self.bound = bound
         self.entry = entry
         self.run = run
@@ -92,7 +94,9 @@ class Attempt:
             by_the_body: It is the body itself that came back, and no runtime around it that may have turned a failure into
                 a result: if not, a failure that a span of the call shows goes before.
         """
-        if not by_the_body and self.bound.span_failed:
+        if self.bound.body_failed:  # as a decorated function saw, whatever somebody around it made of that
+            self.end(Outcome.FAILED, "failed_body")
+        elif not by_the_body and self.bound.span_failed:
             self.end(Outcome.FAILED, "failed_span")
         else:
             self.end(Outcome.RETURNED, None, value)
@@ -139,9 +143,15 @@ class Attempt:
             self._finish(self, outcome, reason, value)
         except BaseException:  # an interrupt: the ledger must hear of the end all the same
             self._finish(self, outcome, reason, NOT_KEPT)
+            self.not_delivered()
             raise
         finally:
             self._runs_no_more()
+
+    def not_delivered(self) -> None:
+        """Say that nobody got its result, though it ended well: whoever asks again is handed that, and pays for nothing."""
+        if self.entry is not None:
+            self._lose((self.entry,))
 
     def __del__(self) -> None:
         # An interrupt has come between two lines, say: nobody will ever tell its end.

@@ -94,6 +94,22 @@ def _keyed(key: Key, arguments: Any) -> Any:
     return None if found is None else {"key": found}
 
 
+def exceptions_of(given: Any, where: str) -> tuple[type[BaseException], ...]:
+    """Return the classes of exceptions that somebody names; one alone may stand for itself.
+
+    Args:
+        given: A class, or a tuple or list of classes.
+        where: What it was given as, for the message.
+
+    Raises:
+        TypeError: It is neither.
+    """
+    kinds = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+    if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
+        raise TypeError(f"{where} takes classes of exceptions, such as (ValueError,), but is {given!r}")
+    return kinds
+
+
 def by_glob(table: Mapping[str, _T], tool: str) -> _T | None:
     """Return what a table of globs over tool names has for a tool: its very name first."""
     if tool in table:

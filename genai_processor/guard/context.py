@@ -23,7 +23,8 @@ def idempotency_key() -> str | None:
 def not_executed() -> None:
     """Say, inside a tool, that it is about to fail without having done anything: the call may be made again.
 
-    Nothing happens outside of a guarded call. A tool that has called other guarded tools is not believed.
+    Nothing happens outside of a guarded call. A tool that has called other guarded tools is not believed. It is said of the
+    whole call: a tool that goes on to try again by itself must not say it.
     """
     bound = current()
     if bound is not None:

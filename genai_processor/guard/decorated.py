@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from genai_processor.guard.calls import Key
 from genai_processor.guard.functions import Guarded, coroutine_function, plain_function
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from genai_processor.guard.guard import Guard
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_MARK: Final = "_genai_processor_decorated"
 
 
 def tool(
@@ -32,7 +33,8 @@ def tool(
 
     def decorate(function: _F) -> _F:
         signature = inspect.signature(function)
-        wrapped = Guarded(guard, name or function.__name__, signature, effect, key, call_id, not_started_on)
+        around = getattr(function, _MARK, False)
+        wrapped = Guarded(guard, name or function.__name__, signature, effect, key, call_id, not_started_on, around=around)
         made: Callable[..., Any]
         if inspect.isasyncgenfunction(function):
             made = async_generator(wrapped, function)
@@ -42,6 +44,7 @@ def tool(
             made = coroutine_function(wrapped, function)
         else:
             made = plain_function(wrapped, function)
-        return cast(_F, functools.wraps(function)(made))
+        setattr(made, _MARK, True)
+        return cast(_F, functools.update_wrapper(made, function))
 
     return decorate

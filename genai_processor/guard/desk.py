@@ -140,7 +140,15 @@ class Desk:
             told = refused(claim.tool, claim.call_id, answer.overruled)
             _log.warning("The guard only observes. In mode enforce: %s", told.text)
         bound = self._bound(claim, outcome, reason, answer.entry)
-        attempt = Attempt(bound, answer.entry, self._finish, run=run, not_started_on=not_started_on, abandon=self._abandoned)
+        attempt = Attempt(
+            bound,
+            answer.entry,
+            self._finish,
+            run=run,
+            not_started_on=not_started_on,
+            abandon=self._abandoned,
+            lose=self.undelivered,
+        )
         if self._leases is not None:
             self._leases.hold(answer.entry)
         return attempt
@@ -153,8 +161,12 @@ class Desk:
                 recorded = self._results.load(refusal.entry.entry_id)
             except Exception as error:  # noqa: BLE001 - the user's store
                 self.notes.fault("A result could not be read from the user's store; the call is refused", error)
-        if recorded is not None and refusal.entry is not None and run is not None:
+        if recorded is None or refusal.entry is None:
+            return self._refused(answer, claim)
+        if run is not None:
             run.handed_back(refusal.entry, claim.parent)
+        elif claim.turn is None:  # no model has asked: it is delivered where whoever calls gets it, as from the body
+            answer = replace(answer, handed_out=partial(self.delivered, (refusal.entry,)))
         return self._refused(answer, claim, recorded)
 
     def _may_hand_back(self, claim: Claim, refusal: Refusal) -> bool:
@@ -177,9 +189,7 @@ class Desk:
         bound.over = True
         if recorded is None:
             _log.warning("%s", answer.text)
-        return Refused(
-            answer.tool, answer.call_id, answer.reason, answer.text, answer.entry_id, recorded, answer.cause, bound
-        )
+        return replace(answer, recorded=recorded, bound=bound)
 
     def _without_ledger(
         self,
@@ -254,9 +264,16 @@ class Desk:
                 self._results.save(entry.entry_id, value)
             except Exception as error:  # noqa: BLE001 - the user's store
                 self.notes.fault("A result could not be kept in the user's store", error)
-        self.write(lambda ledger: ledger.finish(entry, outcome, reason=reason), entry)
-        if outcome is Outcome.RETURNED and attempt.run is not None and not attempt.run.returned(entry):
-            self.undelivered((entry,))
+        run = attempt.run
+        if outcome is not Outcome.RETURNED or run is None or entry.turn is None:
+            self.write(lambda ledger: ledger.finish(entry, outcome, reason=reason), entry)
+        else:
+            with run.ending(entry):
+                # In one step where that is known: whoever runs the agent again may be asking already.
+                known = Outcome.UNSEEN if run.has_lost(entry) else outcome
+                self.write(lambda ledger: ledger.finish(entry, known, reason=reason), entry)
+                if known is outcome and not run.returned(entry):
+                    self.undelivered((entry,))
         if self._leases is not None:
             self._leases.let_go(entry)
 

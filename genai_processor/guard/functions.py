@@ -14,9 +14,10 @@ from genai_processor.guard import bindings
 from genai_processor.guard.attempt import NOT_KEPT, Attempt
 from genai_processor.guard.bindings import Bound
 from genai_processor.guard.calls import Call, Key
+from genai_processor.guard.late import runs_later, until_it_has_run
 from genai_processor.guard.modes import GuardMode
 from genai_processor.guard.refused import Refused
-from genai_processor.guard.running import never_began
+from genai_processor.guard.running import hand_out, never_began, tell_end
 from genai_processor.guard.threads import ask, tell
 from genai_processor.ledger.requests import RefusalReason
 from genai_processor.retry.verdict import Effect
@@ -46,6 +47,9 @@ class Body:
     def returned(self, value: Any = NOT_KEPT) -> None:
         """The hook will see it."""
 
+    def not_delivered(self) -> None:
+        """The hook will see to it."""
+
     def raised(self, error: BaseException, *, awaits_start: bool = False) -> None:
         """Tell what the hook may not get to see."""
         if isinstance(error, self._not_started_on):
@@ -54,7 +58,11 @@ class Body:
 
 
 class Guarded:
-    """Claims the calls of one function."""
+    """Claims the calls of one function.
+
+    Args:
+        around: The function is a decorated one itself, which is the body of a call that is claimed here.
+    """
 
     def __init__(
         self,
@@ -65,6 +73,8 @@ class Guarded:
         key: Key | None,
         call_id: Callable[[Mapping[str, Any]], str | None] | None,
         not_started_on: tuple[type[BaseException], ...],
+        *,
+        around: bool,
     ) -> None:
         self.guard = guard
         self._name = name
@@ -73,6 +83,7 @@ class Guarded:
         self._key = key
         self._call_id = call_id
         self._not_started_on = not_started_on
+        self._around = around
 
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attempt | Body | Refused:
         """Claim a call, or take part in one that is claimed.
@@ -89,7 +100,7 @@ class Guarded:
                 return Body(outer, self._not_started_on)
             if outer.body_failed and self.guard.refuses(self._effect, self._name):
                 return self.guard.refuse(outer, RefusalReason.NESTED_UNCERTAIN)
-        return self.guard.begin(
+        begun = self.guard.begin(
             Call(
                 self._name,
                 self._id_of(arguments),
@@ -99,6 +110,11 @@ class Guarded:
             key=self._key,
             not_started_on=self._not_started_on,
         )
+        if isinstance(begun, Attempt):
+            begun.bound.joined = (
+                not self._around
+            )  # by its body, which comes next: a call of its name in there is another one
+        return begun
 
     def _id_of(self, arguments: Mapping[str, Any]) -> str | None:
         """Ask the user's function for the call's id; who refuses nothing does not fail with it either."""
@@ -136,6 +152,7 @@ def plain_function(guarded: Guarded, function: Callable[..., Any]) -> Callable[.
     def call(*args: Any, **kwargs: Any) -> Any:
         begun = guarded.begin(args, kwargs)
         if isinstance(begun, Refused):
+            hand_out(begun)
             return value_or_error(begun)
         with begun.inside():
             begun.start()
@@ -144,6 +161,8 @@ def plain_function(guarded: Guarded, function: Callable[..., Any]) -> Callable[.
             except BaseException as error:
                 begun.raised(error)
                 raise
+        if runs_later(value):
+            return until_it_has_run(begun, value, guarded.guard.threads)
         begun.returned(value)
         return value
 
@@ -157,6 +176,7 @@ def coroutine_function(guarded: Guarded, function: Callable[..., Any]) -> Callab
         threads = guarded.guard.threads
         begun = await ask(threads, partial(guarded.begin, args, kwargs), never_began)
         if isinstance(begun, Refused):
+            hand_out(begun, threads)
             return value_or_error(begun)
         with begun.inside():
             begun.start()
@@ -165,7 +185,9 @@ def coroutine_function(guarded: Guarded, function: Callable[..., Any]) -> Callab
             except BaseException as error:
                 await tell(threads, partial(begun.raised, error))
                 raise
-        await tell(threads, partial(begun.returned, value))
+        if runs_later(value):
+            return until_it_has_run(begun, value, threads)
+        await tell_end(threads, begun, partial(begun.returned, value))
         return value
 
     return call

@@ -11,7 +11,7 @@ from typing import Any, Final
 from genai_processor.guard.attempt import NOT_KEPT, Attempt
 from genai_processor.guard.functions import Body, Guarded, value_or_error
 from genai_processor.guard.refused import Refused
-from genai_processor.guard.running import never_began
+from genai_processor.guard.running import hand_out, never_began, tell_end
 from genai_processor.guard.streams import Steps, steps, stepwise
 from genai_processor.guard.threads import Threads, ask, tell
 
@@ -54,6 +54,7 @@ def steps_of_call(
     """
     begun = begin()
     if isinstance(begun, Refused):
+        hand_out(begun)
         items, value = refuse(begun)
         yield from items
         return value
@@ -88,6 +89,7 @@ async def _call(
     """
     begun = await ask(threads, begin, never_began)
     if isinstance(begun, Refused):
+        hand_out(begun, threads)
         yield Steps(_each(refuse(begun)[0]), nullcontext)
         return
     kept = _Kept()
@@ -101,7 +103,7 @@ async def _call(
     except BaseException as error:
         await tell(threads, partial(begun.raised, error, awaits_start=awaits_start))
         raise
-    await tell(threads, partial(begun.returned, kept.all(None)))
+    await tell_end(threads, begun, partial(begun.returned, kept.all(None)))
 
 
 asteps_of_call: Final = stepwise(_call)

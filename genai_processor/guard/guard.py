@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from genai_processor.guard import decorated, runs
 from genai_processor.guard.attempt import Attempt
 from genai_processor.guard.bindings import Bound
-from genai_processor.guard.calls import Call, Key
+from genai_processor.guard.calls import Call, Key, exceptions_of
 from genai_processor.guard.desk import Desk
 from genai_processor.guard.leases import Leases
 from genai_processor.guard.modes import GuardMode, RefusalMode
@@ -91,6 +91,7 @@ class Guard:
 
         Raises:
             LedgerURLError: The ledger is given as a URL that names none.
+            TypeError: `not_started_on` names something that is no exception.
             ValueError: A mode is none, or the lease is not longer than nothing.
         """
         settings = Settings.from_environ()
@@ -106,7 +107,7 @@ class Guard:
         self.results = Results(results)
         self.trusted_mcp_servers = settings.trusted_mcp_servers if trusted_mcp_servers is None else trusted_mcp_servers
         shared = not isinstance(self.ledger, MemoryLedger)  # what is in memory dies with its claims
-        self.threads = Threads() if shared else None
+        self.threads = Threads() if shared or results is not None else None
         self._desk = Desk(
             self.ledger,
             self.mode,
@@ -114,7 +115,9 @@ class Guard:
             self.results,
             scope=settings.scope if scope is None else scope,
             keys=dict(keys or {}),
-            not_started_on=dict(not_started_on or {}),
+            not_started_on={
+                glob: exceptions_of(kinds, f"not_started_on[{glob!r}]") for glob, kinds in (not_started_on or {}).items()
+            },
             leases=Leases(self.ledger, int(lease_seconds * 1e9)) if shared else None,
             notes=Notes() if notes is None else notes,
         )
@@ -173,10 +176,11 @@ class Guard:
         call_id: Callable[[Mapping[str, Any]], str | None] | None = None,
         not_started_on: tuple[type[BaseException], ...] = (),
     ) -> Callable[[_F], _F]:
-        """Decorate a function whose calls are to be claimed: sync, async, a generator, or an async generator.
+        """Decorate a function whose calls are to be claimed: sync, async, a generator, or one that returns any of these.
 
         A call whose result is known is answered with it; any other that must not run raises `ToolSpanCommitmentError`.
-        Inside a tool that a hook guards already under the same name, it marks that tool's body and claims nothing.
+        Inside a tool that a hook guards already under the same name, it marks that tool's body and claims nothing. What it
+        returns before its body has run, such as a coroutine or a future, comes back as one of its kind that tells the end.
 
         Args:
             name: Name of the tool; by default the function's.
@@ -191,7 +195,7 @@ class Guard:
             effect=None if effect is None else Effect(effect),
             key=key,
             call_id=call_id,
-            not_started_on=not_started_on,
+            not_started_on=exceptions_of(not_started_on, "not_started_on"),
         )
 
     @contextmanager
@@ -243,10 +247,12 @@ class Guard:
     def died(self, run: runs.Run) -> None:
         """Note that a run has ended before a model saw its latest results."""
         self._desk.undelivered(run.died())
+        run.wait_for_ends()
 
     def lost(self, run: runs.Run) -> None:
         """Note that a run goes on, but without the results of its current turn."""
         self._desk.undelivered(run.lost())
+        run.wait_for_ends()
 
     def delivered(self, entries: tuple[Entry, ...]) -> None:
         """Note that results which were handed back have been delivered."""

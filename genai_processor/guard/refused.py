@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -36,6 +37,7 @@ class Refused:
         recorded: The recorded result that answers this very call, if it is at hand: then nothing was refused, it is done.
         cause: What kept the ledger from answering.
         bound: The call, as its spans see it.
+        handed_out: To be called when whoever called is given the recorded result, if that has to be noted.
     """
 
     tool: str
@@ -46,6 +48,7 @@ class Refused:
     recorded: Recorded | None = None
     cause: BaseException | None = None
     bound: Bound | None = None
+    handed_out: Callable[[], None] | None = None
 
     def error(self) -> ToolSpanCommitmentError:
         """Return the exception that says so; raise it `from` `cause`."""

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from genai_processor.guard import bindings
 from genai_processor.guard.attempt import Attempt
@@ -15,7 +16,7 @@ from genai_processor.guard.calls import Call
 from genai_processor.guard.modes import RefusalMode
 from genai_processor.guard.refused import Refused
 from genai_processor.guard.runs import Run, in_run
-from genai_processor.guard.threads import ask, tell
+from genai_processor.guard.threads import Threads, ask, soon, tell
 from genai_processor.ledger.requests import Outcome
 
 if TYPE_CHECKING:
@@ -36,6 +37,14 @@ def _as_it_is(value: Any) -> Any:
 
 def _raise(refused: Refused) -> Any:
     raise refused.error() from refused.cause
+
+
+class Ended(Protocol):
+    """An `Attempt` that has ended, or what stands in for one."""
+
+    def not_delivered(self) -> None:
+        """See `Attempt`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +93,7 @@ def run(guard: Guard, call: Call, body: Callable[[], Any], manners: Manners, beg
     """
     begun = (begin or guard.begin)(call)
     if isinstance(begun, Refused):
+        hand_out(begun)
         return answer(guard, begun, manners)
     with begun.inside():
         if manners.by_the_body:
@@ -107,6 +117,7 @@ async def arun(
     """As `run`, without keeping the event loop waiting for the ledger."""
     begun = await claim(guard, call, begin)
     if isinstance(begun, Refused):
+        hand_out(begun, guard.threads)
         return answer(guard, begun, manners)
     with begun.inside():
         if manners.by_the_body:
@@ -116,8 +127,17 @@ async def arun(
         except BaseException as error:
             await tell(guard.threads, partial(_raised, begun, error, manners))
             raise
-    await tell(guard.threads, partial(_returned, begun, value, manners))
+    await tell_end(guard.threads, begun, partial(_returned, begun, value, manners))
     return value
+
+
+async def tell_end(threads: Threads | None, begun: Ended, end: Callable[[], object]) -> None:
+    """Tell how a call has ended whose result is at hand. If this is cancelled meanwhile, nobody gets that result."""
+    try:
+        await tell(threads, end)
+    except asyncio.CancelledError:
+        await tell(threads, begun.not_delivered)
+        raise
 
 
 async def claim(guard: Guard, call: Call, begin: Callable[..., Any] | None = None) -> Attempt | Refused:
@@ -130,6 +150,17 @@ def never_began(begun: object) -> None:
     """End an attempt that was granted to nobody."""
     if isinstance(begun, Attempt):
         begun.end(Outcome.REJECTED, "cancelled_before_start")
+
+
+def hand_out(refused: Refused, threads: Threads | None = None) -> None:
+    """Note that whoever called is given a recorded result right now: with nothing in between that could be cancelled.
+
+    Args:
+        refused: The call.
+        threads: Where to tell the ledger; None tells it right here.
+    """
+    if refused.handed_out is not None:
+        soon(threads, refused.handed_out)
 
 
 def answer(guard: Guard, refused: Refused, manners: Manners) -> Any:
@@ -191,4 +222,14 @@ async def ends_of(guard: Guard, run: Run, paused: tuple[type[BaseException], ...
     except BaseException as error:
         await tell(guard.threads, partial(guard.ended, run, error, paused))
         raise
-    await tell(guard.threads, partial(guard.ended, run))
+    delivered(guard, run)
+
+
+def delivered(guard: Guard, run: Run) -> None:
+    """Tell that a model has seen all results of a run.
+
+    Nobody waits for that: a wait could be cancelled, and would then keep from whoever started the run what came of it.
+    """
+    seen = run.delivered()
+    if seen:
+        soon(guard.threads, partial(guard.delivered, seen))

@@ -7,18 +7,23 @@ turn are `undelivered`: whoever runs the agent again must not pay for them twice
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Final, Self
 
 from genai_processor.guard.variables import holding
 from genai_processor.ledger.entries import Entry
 
+_PATIENCE_SECONDS: Final = 5.0
 _current: Final[ContextVar[Run | None]] = ContextVar("genai_processor_run", default=None)
 
 
 class Run:
     """A run that is going on.
+
+    Its calls begin and end in many threads at once, so dictionaries are copied, or changed, by single operations.
 
     Args:
         scope: The scope that the application set, if any; calls inside inherit it.
@@ -33,6 +38,7 @@ class Run:
         self._returned: dict[str, Entry] = {}
         self._handed_back: dict[str, tuple[str | None, Entry]] = {}
         self._lost: set[str] = set()
+        self._ending: dict[str, tuple[int, threading.Event]] = {}
         self._dead = False
 
     @classmethod
@@ -61,17 +67,18 @@ class Run:
         if turn is None or turn == self._turns.get(parent):
             return ()
         self._turns[parent] = turn
-        for entry in [entry for entry in self._returned.values() if entry.parent == parent]:
-            self._returned.pop(entry.entry_id, None)
-        seen = [entry for within, entry in self._handed_back.values() if within == parent]
+        for entry in tuple(self._returned.values()):
+            if entry.parent == parent:
+                self._returned.pop(entry.entry_id, None)
+        seen = [entry for within, entry in tuple(self._handed_back.values()) if within == parent]
         return tuple(entry for entry in seen if self._handed_back.pop(entry.entry_id, None) is not None)
 
     def delivered(self) -> tuple[Entry, ...]:
         """Note that the model has seen all results; returns what `turn_began` does."""
         self._returned.clear()
-        done = tuple(entry for _, entry in self._handed_back.values())
+        done = tuple(self._handed_back.values())
         self._handed_back.clear()
-        return done
+        return tuple(entry for _, entry in done)
 
     def returned(self, entry: Entry) -> bool:
         """Note that a call has ended well.
@@ -86,6 +93,32 @@ class Run:
             return True
         self._returned[entry.entry_id] = entry
         return not self._dead
+
+    def has_lost(self, entry: Entry) -> bool:
+        """Whether no model will see the result of a call any more, however it ends."""
+        in_its_turn = entry.turn is not None and entry.turn == self._turns.get(entry.parent)
+        return entry.turn in self._lost or (self._dead and in_its_turn)
+
+    @contextmanager
+    def ending(self, entry: Entry) -> Iterator[None]:
+        """Inside, the ledger is told how a call has ended: see `wait_for_ends`."""
+        done = threading.Event()
+        self._ending[entry.entry_id] = threading.get_ident(), done
+        try:
+            yield
+        finally:
+            self._ending.pop(entry.entry_id, None)
+            done.set()
+
+    def wait_for_ends(self) -> None:
+        """Wait a moment for calls that other threads tell the ledger of; each of them sees by itself that the run has died.
+
+        Whoever runs the agent again then finds no result that counts as delivered for just a moment.
+        """
+        here = threading.get_ident()
+        for thread, done in tuple(self._ending.values()):
+            if thread != here:
+                done.wait(_PATIENCE_SECONDS)
 
     def given_up(self) -> None:
         """Note that nobody listens to it any more: what becomes of its latest results is what becomes of the run around it.

@@ -99,6 +99,22 @@ async def tell(threads: Threads | None, function: Callable[[], object]) -> None:
         raise error
 
 
+def soon(threads: Threads | None, function: Callable[[], object]) -> None:
+    """Call a function that tells a ledger something, and that nobody waits for.
+
+    Args:
+        threads: Where to call it; None calls it right here.
+        function: Does the I/O.
+    """
+    try:
+        if threads is not None:
+            threads.submit(function)
+            return
+    except RuntimeError:  # the interpreter is shutting down
+        pass
+    function()
+
+
 def _drop(done: Future[_T], if_cancelled: Callable[[_T], object]) -> None:
     if not done.cancelled() and done.exception() is None:
         if_cancelled(done.result())

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
@@ -20,8 +20,10 @@ def holding(variable: ContextVar[_T | None], value: _T | None) -> Iterator[None]
     finally:
         try:
             variable.reset(token)
-        except ValueError:  # a generator was moved into another context, where there is nothing to undo
-            variable.set(None)
+        except ValueError:  # a generator was moved into another context: a copy of its own, or one of somebody else's
+            if variable.get() is value:
+                before = token.old_value
+                variable.set(None if before is Token.MISSING else before)
 
 
 async def held(variable: ContextVar[_T | None], value: _T | None, body: Callable[[], Awaitable[Any]]) -> Any:

@@ -166,7 +166,9 @@ class Bookkeeper(Changes):
             if nothing_ran:
                 return entry
             event, reason = Event.SEEN_QUARANTINED, reason or "stale_attempt_ended"
-        return self._move(entry, event, self._clock(), reason=reason)
+            return self._move(entry, event, self._clock(), reason=reason)
+        # A further attempt of an idempotent tool may leave the state as it was, but never a lease.
+        return self._move(entry, event, self._clock(), reason=reason, lease_expires_ns=None)
 
     def undeliver(self, held: Entry) -> Entry:
         """Note that no model saw the result."""
@@ -181,13 +183,18 @@ class Bookkeeper(Changes):
 
     def expire(self) -> tuple[Entry, ...]:
         """Quarantine the claims whose lease has run out."""
-        return tuple(self._expire(self.shelf.leased(), self._clock()))
+        now, leased = self._clock(), list(self.shelf.leased())
+        lost = tuple(self._expire(leased, now))
+        for entry in map(self.shelf.get, [entry.entry_id for entry in leased if entry.state is not State.CLAIMED]):
+            if entry is not None and _is_overdue(entry, now):  # a further attempt of an idempotent tool is gone
+                self._update(entry, now, lease_expires_ns=None)
+        return lost
 
     def _expire(self, entries: Iterable[Entry], now: int) -> list[Entry]:
         overdue = [  # the oldest first: of calls inside each other, each is lost for itself, whatever keeps them
             entry.entry_id
             for entry in sorted(entries, key=lambda entry: (entry.created_ns, entry.entry_id))
-            if entry.state is State.CLAIMED and entry.lease_expires_ns is not None and entry.lease_expires_ns <= now
+            if entry.state is State.CLAIMED and _is_overdue(entry, now)
         ]
         lost: list[Entry] = []
         for entry_id in dict.fromkeys(overdue):
@@ -216,3 +223,7 @@ class Bookkeeper(Changes):
         return self._move(
             entry, Event.SETTLED, now, reason=settlement.resolution.value, who=settlement.who, settlement=settlement
         )
+
+
+def _is_overdue(entry: Entry, now: int) -> bool:
+    return entry.lease_expires_ns is not None and entry.lease_expires_ns <= now

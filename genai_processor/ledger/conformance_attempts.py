@@ -187,6 +187,27 @@ def _a_further_attempt_of_an_idempotent_tool_holds_its_lease(at: Bench) -> None:
     expect(at.now(again).lease_expires_ns == renewed.lease_expires_ns, "a witness ended the lease")
 
 
+def _a_further_attempt_that_has_ended_holds_no_lease(at: Bench) -> None:
+    """Else it is looked at for ever, by whoever looks for claims that nobody holds any more."""
+    for number, outcome in enumerate(Outcome):
+        at.ledger.finish(at.granted(f"toolu_{number}again", digest=f"d{number}", effect="idempotent"), Outcome.RETURNED)
+        again = at.granted(f"toolu_{number}again", digest=f"d{number}", effect="idempotent", lease_ns=_HOUR_NS)
+        at.ledger.finish(again, outcome)
+        expect(at.now(again).lease_expires_ns is None, f"what has ended ({outcome}) has no lease")
+
+
+def _a_further_attempt_whose_lease_ran_out_holds_none_any_more(at: Bench) -> None:
+    at.failed(effect="idempotent")
+    again = at.granted(effect="idempotent", lease_ns=1)
+
+    def is_over() -> bool:
+        at.ledger.expire()
+        return at.now(again).lease_expires_ns is None
+
+    expect(_in_time(is_over), "a lease that ran out is still there")
+    at.is_in(again, State.QUARANTINED)
+
+
 def _in_time(is_so: Callable[[], bool]) -> bool:
     """Whether something comes to be so; the ledger's clock may be a coarse one."""
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -213,4 +234,6 @@ CHECKS: Final = (
     _calls_in_a_call_are_lost_each_for_itself,
     _a_lease_is_renewed_by_who_holds_it,
     _a_further_attempt_of_an_idempotent_tool_holds_its_lease,
+    _a_further_attempt_that_has_ended_holds_no_lease,
+    _a_further_attempt_whose_lease_ran_out_holds_none_any_more,
 )

@@ -12,7 +12,7 @@ from genai_processor.ledger.entries import Entry, Resolution, State
 from genai_processor.ledger.requests import Outcome, Sighting
 
 _HAPPENS: Final = (
-    *("start", "returned", "rejected", "paused", "failed", "undeliver", "deliver", "settle"),
+    *("start", "returned", "unseen", "rejected", "paused", "failed", "undeliver", "deliver", "settle"),
     *("saw completed", "saw not_started", "saw paused", "saw quarantined"),
 )
 """The columns of the tables: what the guard says, what a person says, what a witness saw."""
@@ -30,29 +30,29 @@ _SHORT: Final = {
 """How the tables say where it leads; ``--`` is `InvalidTransitionError`, and nothing is changed."""
 
 _GUARDED: Final = {
-    State.CLAIMED: "CL CO NS PA QU CL CL -- CL CL CL QU",
-    State.COMPLETED: "CO CO CO CO QU UN CO -- CO CO CO QU",
-    State.NOT_STARTED: "QU QU NS NS QU NS NS -- NS NS NS QU",
-    State.PAUSED: "QU QU PA PA QU PA PA -- PA PA PA QU",
-    State.UNDELIVERED: "UN UN UN UN QU UN CO SE UN UN UN QU",
-    State.QUARANTINED: "QU CO NS QU QU QU QU SE QU QU QU QU",
-    State.SETTLED: "SE SE SE SE SE SE SE -- SE SE SE SE",
+    State.CLAIMED: "CL CO UN NS PA QU CL CL -- CL CL CL QU",
+    State.COMPLETED: "CO CO UN CO CO QU UN CO -- CO CO CO QU",
+    State.NOT_STARTED: "QU QU QU NS NS QU NS NS -- NS NS NS QU",
+    State.PAUSED: "QU QU QU PA PA QU PA PA -- PA PA PA QU",
+    State.UNDELIVERED: "UN UN UN UN UN QU UN CO SE UN UN UN QU",
+    State.QUARANTINED: "QU CO UN NS QU QU QU QU SE QU QU QU QU",
+    State.SETTLED: "SE SE SE SE SE SE SE SE -- SE SE SE SE",
 }
 _STARTED: Final = {
-    State.CLAIMED: "CL CO QU PA QU CL CL -- CL CL CL QU",
-    State.COMPLETED: "CO CO QU CO QU UN CO -- CO CO CO QU",
-    State.PAUSED: "QU QU QU PA QU PA PA -- PA PA PA QU",
-    State.UNDELIVERED: "UN UN QU UN QU UN CO SE UN UN UN QU",
-    State.QUARANTINED: "QU CO QU QU QU QU QU SE QU QU QU QU",
-    State.SETTLED: "SE SE SE SE SE SE SE -- SE SE SE SE",
+    State.CLAIMED: "CL CO UN QU PA QU CL CL -- CL CL CL QU",
+    State.COMPLETED: "CO CO UN QU CO QU UN CO -- CO CO CO QU",
+    State.PAUSED: "QU QU QU QU PA QU PA PA -- PA PA PA QU",
+    State.UNDELIVERED: "UN UN UN QU UN QU UN CO SE UN UN UN QU",
+    State.QUARANTINED: "QU CO UN QU QU QU QU QU SE QU QU QU QU",
+    State.SETTLED: "SE SE SE SE SE SE SE SE -- SE SE SE SE",
 }
-_UNCERTAIN_INSIDE: Final = {State.QUARANTINED: "QU QU QU QU QU QU QU SE QU QU QU QU"}
+_UNCERTAIN_INSIDE: Final = {State.QUARANTINED: "QU QU QU QU QU QU QU QU SE QU QU QU QU"}
 _SEEN: Final = {
-    State.COMPLETED: ".. .. .. .. .. .. .. -- CO CO CO QU",
-    State.NOT_STARTED: ".. .. .. .. .. .. .. -- CO NS PA QU",
-    State.PAUSED: ".. .. .. .. .. .. .. -- CO PA PA QU",
-    State.QUARANTINED: ".. .. .. .. .. .. .. SE QU QU QU QU",
-    State.SETTLED: ".. .. .. .. .. .. .. -- SE SE SE SE",
+    State.COMPLETED: ".. .. .. .. .. .. .. .. -- CO CO CO QU",
+    State.NOT_STARTED: ".. .. .. .. .. .. .. .. -- CO NS PA QU",
+    State.PAUSED: ".. .. .. .. .. .. .. .. -- CO PA PA QU",
+    State.QUARANTINED: ".. .. .. .. .. .. .. .. SE QU QU QU QU",
+    State.SETTLED: ".. .. .. .. .. .. .. .. -- SE SE SE SE",
 }
 
 

@@ -14,6 +14,8 @@ import json
 from array import array
 from typing import Final
 
+import orjson
+
 from genai_processor.ledger.requests import Claim
 from genai_processor.spans.values import index_like
 
@@ -114,7 +116,11 @@ def keys_of_call(
 
 def digest_of_key(key: _Key) -> str:
     """Return what a database remembers of such a key."""
-    return hashlib.blake2b(json.dumps(key).encode(), digest_size=16).hexdigest()
+    try:
+        text = orjson.dumps(key)
+    except TypeError:  # a text that UTF-8 cannot hold
+        text = json.dumps(key).encode()
+    return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 
 def _id_key(scope: str, tool: str, call_id: str, turn: str | None) -> _Key | None:

@@ -123,6 +123,8 @@ class Outcome(StrEnum):
 
     RETURNED = "returned"
     """The body itself ended well."""
+    UNSEEN = "unseen"
+    """The same, when no model could see the result any more: its run had died. Completed and undelivered in one."""
     REJECTED = "rejected"
     """The body provably never began."""
     PAUSED = "paused"

@@ -18,10 +18,12 @@ COLUMNS: Final = tuple(spec.name for spec in fields(Entry))
 """The columns of the table of entries, in the order of a row."""
 
 _values: Final = attrgetter(*COLUMNS)
+_STATE, _SETTLEMENT, _HISTORY = map(COLUMNS.index, ("state", "settlement", "history"))
 _CHANGE: Final = tuple(spec.name for spec in fields(Change))
 _changed: Final = attrgetter(*_CHANGE)
 _LARGEST: Final = 2**63 - 1  # which is the year 2262
 _FLAGS: Final = ("guarded", "child_uncertain")
+_AT_FLAGS: Final = tuple(map(COLUMNS.index, _FLAGS))
 _NUMBERS: Final = (
     "version",
     "created_ns",
@@ -47,13 +49,16 @@ def column(name: str) -> str:
 
 def row_of(entry: Entry) -> list[Any]:
     """Return the values of an entry, in the order of `COLUMNS`."""
-    return [_written(value) for value in _values(entry)]
+    return [value if value is None or type(value) is str else _written(value) for value in _values(entry)]
 
 
 def changes_of(old: Entry, new: Entry) -> dict[str, Any]:
     """Return the columns in which two versions of an entry differ, with the new values."""
-    pairs = zip(COLUMNS, _values(old), _values(new), strict=True)
-    return {name: _written(after) for name, before, after in pairs if after is not before and after != before}
+    changes: dict[str, Any] = {}
+    for name, before, after in zip(COLUMNS, _values(old), _values(new)):  # noqa: B905 -- the two are of one length
+        if after is not before and after != before:
+            changes[name] = _written(after)
+    return changes
 
 
 def _written(value: Any) -> Any:
@@ -82,13 +87,15 @@ def _json(value: Any) -> str:
 
 def entry_from(row: Sequence[Any]) -> Entry:
     """Return the entry that a row holds."""
-    values = dict(zip(COLUMNS, row, strict=True))
-    values["state"] = State(values["state"])
-    values["settlement"] = None if values["settlement"] is None else _settlement(json.loads(values["settlement"]))
-    history = values["history"]
-    values["history"] = () if history == "[]" else tuple(_change(change) for change in json.loads(history))
-    values.update({name: bool(values[name]) for name in _FLAGS})
-    return new_entry(**values)
+    values = list(row)
+    values[_STATE] = State(values[_STATE])
+    if values[_SETTLEMENT] is not None:
+        values[_SETTLEMENT] = _settlement(json.loads(values[_SETTLEMENT]))
+    history = values[_HISTORY]
+    values[_HISTORY] = () if history == "[]" else tuple(_change(change) for change in json.loads(history))
+    for at in _AT_FLAGS:
+        values[at] = bool(values[at])
+    return new_entry(*values)
 
 
 def _settlement(values: Mapping[str, Any]) -> Settlement:

@@ -31,7 +31,7 @@ from genai_processor.ledger.texts import storable, storable_call
 _T = TypeVar("_T")
 _DAY_NS: Final = 24 * 3600 * 10**9
 _SEEN: Final = 4096  # entries remembered as they were last seen
-_AT_ONCE: Final = 1_000
+_AT_ONCE: Final = 100  # in one operation: a database may have locks for few
 _EXPIRED_AT_ONCE: Final = 100
 _EVICT_EVERY_NS: Final = 60 * 10**9
 _LONGEST_PAGE: Final = 100_000

@@ -116,8 +116,8 @@ class Shelf:
         return list(self._open.values())
 
     def leased(self) -> list[Entry]:
-        """Return, among others, the claims that have a lease."""
-        return self.open_entries()
+        """Return whatever has a lease."""
+        return [held for held in self.everything() if isinstance(held, Entry) and held.lease_expires_ns is not None]
 
     def bearing_on(self, claim: Claim) -> Iterator[Entry]:
         """Yield the entries that bear on a claim, as `genai_processor.ledger.claims` defines it."""

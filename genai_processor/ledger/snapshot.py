@@ -201,7 +201,7 @@ class Snapshot:
         return found.values()
 
     def leased(self) -> Iterable[Entry]:
-        """Return the claims whose lease had run out when the store was asked."""
+        """Return those whose lease had run out when the store was asked."""
         return [entry for entry_id in self._due if (entry := self.get(entry_id)) is not None]
 
     def tool(self, scope: str, tool: str) -> bool:

@@ -52,7 +52,7 @@ class Entries(Protocol):
         ...
 
     def leased(self) -> Iterable[Entry]:
-        """Return the claims that have a lease, and possibly other entries."""
+        """Return whatever has a lease, and possibly other entries."""
         ...
 
     def note(self, seen: Sighting, now_ns: int, new_id: Callable[[], str], *, anyhow: bool = False) -> Held | None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any, Final, Protocol
 
 from genai_processor.ledger.entries import EXPIRING, OPEN, PENDING, Entry, State
@@ -53,6 +54,19 @@ _EXPIRED_AT_ONCE: Final = 100
 _EVICT_EVERY_NS: Final = 60 * 10**9
 
 
+@cache
+def _bearing(has_id: bool, has_digest: bool, has_turn: bool) -> str:
+    """The statement that selects what bears on a claim, whose parameters are in the order of its conditions."""
+    ways = [f"scope = ? AND tool = ? AND {_IS_OPEN}{' AND digest IS NULL' if has_digest else ''}"]
+    if has_id:
+        ways.append("scope = ? AND call_id = ?")
+    if has_digest:
+        ways.append(f"scope = ? AND tool = ? AND digest = ? AND {_BEARS}")
+        if has_turn:
+            ways.append("scope = ? AND tool = ? AND digest = ? AND turn = ?")
+    return " UNION ".join(f"{_SELECT} WHERE {condition}" for condition in ways)
+
+
 class Execute(Protocol):
     """Runs one statement, whose parameters stand for its question marks."""
 
@@ -90,17 +104,16 @@ class Tables:
 
     def bearing_on(self, claim: Claim) -> Iterator[Entry]:
         """Yield the entries that bear on a claim, as `genai_processor.ledger.claims` defines it."""
-        unknown = "" if claim.digest is None else " AND digest IS NULL"
-        ways = [(f"scope = ? AND tool = ? AND {_IS_OPEN}{unknown}", [claim.scope, claim.tool])]
-        if claim.call_id is not None:
-            ways.append(("scope = ? AND call_id = ?", [claim.scope, claim.call_id]))
-        if claim.digest is not None:
-            action = [claim.scope, claim.tool, claim.digest]
-            ways.append((f"scope = ? AND tool = ? AND digest = ? AND {_BEARS}", action))
-            if claim.turn is not None:
-                ways.append(("scope = ? AND tool = ? AND digest = ? AND turn = ?", [*action, claim.turn]))
-        statement = " UNION ".join(f"{_SELECT} WHERE {condition}" for condition, _ in ways)
-        yield from map(entry_from, self._execute(statement, [value for _, values in ways for value in values]))
+        scope, tool, call_id, digest, turn = claim.scope, claim.tool, claim.call_id, claim.digest, claim.turn
+        values = [scope, tool]
+        if call_id is not None:
+            values += scope, call_id
+        if digest is not None:
+            values += scope, tool, digest
+            if turn is not None:
+                values += scope, tool, digest, turn
+        statement = _bearing(call_id is not None, digest is not None, turn is not None)
+        yield from map(entry_from, self._execute(statement, values))
         outer, seen = self.get(claim.parent), set[str]()
         while outer is not None and outer.entry_id not in seen:
             yield outer
@@ -108,7 +121,7 @@ class Tables:
             outer = self.get(outer.parent)
 
     def leased(self) -> list[Entry]:
-        """Return the claims that have a lease."""
+        """Return whatever has a lease."""
         return self._select("lease_expires_ns IS NOT NULL")
 
     def by_call(self, scope: str, call_id: str) -> list[Entry]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from genai_processor.ledger.requests import Claim, Sighting
@@ -24,9 +25,12 @@ def storable(text: str) -> str:
 
 def storable_call(call: _Call, storable: Callable[[str], str] = storable) -> _Call:
     """Return a request as it will be written."""
-    named = call._asdict() if isinstance(call, Sighting) else {spec.name: getattr(call, spec.name) for spec in fields(call)}
-    texts = "".join([value for value in named.values() if isinstance(value, str)])
+    values = call if isinstance(call, Sighting) else _values(call)
+    texts = "".join([value for value in values if isinstance(value, str)])
     if storable(texts) == texts:
         return call
-    changed: dict[str, Any] = {name: storable(value) if isinstance(value, str) else value for name, value in named.items()}
-    return type(call)(**changed)
+    written: list[Any] = [storable(value) if isinstance(value, str) else value for value in values]
+    return type(call)(*written)
+
+
+_values = attrgetter(*(spec.name for spec in fields(Claim)))

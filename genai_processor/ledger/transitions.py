@@ -25,6 +25,8 @@ class Event(StrEnum):
     """The body has begun."""
     RETURNED = "returned"
     """The body's own end, a good one."""
+    RETURNED_UNSEEN = "returned_unseen"
+    """The same, after the run has died in which a model would have seen the result."""
     REJECTED = "rejected"
     """Positive proof that the body never began."""
     PAUSED = "paused"
@@ -49,6 +51,7 @@ class Event(StrEnum):
 
 ENDS: Final = {
     Outcome.RETURNED: Event.RETURNED,
+    Outcome.UNSEEN: Event.RETURNED_UNSEEN,
     Outcome.REJECTED: Event.REJECTED,
     Outcome.PAUSED: Event.PAUSED,
     Outcome.FAILED: Event.FAILED,
@@ -76,16 +79,21 @@ _MOVES: Final[dict[tuple[State, Event], State]] = _QUARANTINING | {
     (State.CLAIMED, Event.PAUSED): State.PAUSED,
     (State.CLAIMED, Event.LOST): State.QUARANTINED,
     (State.PAUSED, Event.RESUMED): State.CLAIMED,
+    (State.CLAIMED, Event.RETURNED_UNSEEN): State.UNDELIVERED,
+    (State.COMPLETED, Event.RETURNED_UNSEEN): State.UNDELIVERED,
     (State.COMPLETED, Event.UNDELIVERED): State.UNDELIVERED,
     (State.UNDELIVERED, Event.DELIVERED): State.COMPLETED,
     # Only the guard, which stood around this very body, may lift a quarantine.
     (State.QUARANTINED, Event.RETURNED): State.COMPLETED,
+    (State.QUARANTINED, Event.RETURNED_UNSEEN): State.UNDELIVERED,
     (State.QUARANTINED, Event.REJECTED): State.NOT_STARTED,
     # A body that runs, or ends, after the guard had word that it did not: nobody knows what it has done.
     (State.NOT_STARTED, Event.STARTED): State.QUARANTINED,
     (State.NOT_STARTED, Event.RETURNED): State.QUARANTINED,
+    (State.NOT_STARTED, Event.RETURNED_UNSEEN): State.QUARANTINED,
     (State.PAUSED, Event.STARTED): State.QUARANTINED,
     (State.PAUSED, Event.RETURNED): State.QUARANTINED,
+    (State.PAUSED, Event.RETURNED_UNSEEN): State.QUARANTINED,
     # Without a guard a later span of the same call is the later truth, as long as it says no less.
     (State.NOT_STARTED, Event.SEEN_PAUSED): State.PAUSED,
     (State.NOT_STARTED, Event.SEEN_COMPLETED): State.COMPLETED,
@@ -95,7 +103,7 @@ _MOVES: Final[dict[tuple[State, Event], State]] = _QUARANTINING | {
 }
 
 _ONLY_WHERE_LISTED: Final = frozenset({Event.RESUMED, Event.UNDELIVERED, Event.SETTLED})
-_LIFTING: Final = frozenset({Event.RETURNED, Event.REJECTED, Event.PAUSED})
+_LIFTING: Final = frozenset({Event.RETURNED, Event.RETURNED_UNSEEN, Event.REJECTED, Event.PAUSED})
 _CALM: Final = frozenset({Event.SEEN_COMPLETED, Event.SEEN_NOT_STARTED, Event.SEEN_PAUSED})
 
 

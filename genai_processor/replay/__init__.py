@@ -7,29 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from genai_processor.errors import RecordedFailure, ReplayDivergence, ReplayError, ReplayRefusedError
 from genai_processor.replay.boundary import decide
+from genai_processor.replay.decisions import Boundary, Choice, Container, Decision, Declared, Mode, Plan, Problem, Reason
+from genai_processor.replay.parts import Part, PartKind, PartList, Role
 from genai_processor.replay.plan import Planner, plan
 from genai_processor.replay.records import (
-    Boundary,
-    Choice,
-    Container,
-    Decision,
-    Declared,
     Edge,
     EdgeKind,
     Ending,
     Inputs,
-    Mode,
     Node,
     Operation,
     OrderEvidence,
     Outcome,
-    Part,
-    PartKind,
-    PartList,
-    Plan,
-    Problem,
-    Reason,
-    Role,
     State,
     Structure,
 )

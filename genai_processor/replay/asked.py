@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from genai_processor.errors import ReplayRefusedError
-from genai_processor.replay.records import Choice, Mode, Node, Part, Plan
+from genai_processor.replay.decisions import Choice, Mode, Plan
+from genai_processor.replay.parts import Part
+from genai_processor.replay.records import Node
 from genai_processor.spans.values import quick_loads
 
 

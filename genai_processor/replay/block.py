@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final, Literal
 from uuid import uuid4
 
 from genai_processor.errors import ReplayDivergence, ReplayError
+from genai_processor.replay.decisions import Plan
 from genai_processor.replay.hooks.installing import installed
 from genai_processor.replay.plan import plan
-from genai_processor.replay.records import Plan
 from genai_processor.replay.results import ReplayBoundary
 from genai_processor.replay.session import Session
 from genai_processor.replay.stopping import Stop

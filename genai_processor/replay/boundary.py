@@ -8,22 +8,12 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
+from genai_processor.replay.decisions import Choice, Decision, Declared, Mode, Reason
 from genai_processor.replay.reasons import remedy_of
-from genai_processor.replay.records import (
-    Choice,
-    Decision,
-    Declared,
-    Ending,
-    Mode,
-    Node,
-    Operation,
-    OrderEvidence,
-    Reason,
-    State,
-)
+from genai_processor.replay.records import Ending, Node, Operation, OrderEvidence, State
 
 _INFERENCE, _TOOL = Operation.INFERENCE, Operation.TOOL
-_WHOLE = State.WHOLE
+_WHOLE, _UNKNOWN = State.WHOLE, Ending.UNKNOWN
 
 _INPUT_REASONS: dict[State, Reason] = {
     State.UNREADABLE: Reason.UNREADABLE,
@@ -35,6 +25,14 @@ _INPUT_REASONS: dict[State, Reason] = {
     State.COMPACTED: Reason.INPUT_COMPACTED,
     State.CHANGED: Reason.INPUT_CHANGED,
 }
+_SAMPLED, _EFFECT_NOT_DECLARED, _EXTERNAL = (Reason.SAMPLED,), (Reason.EFFECT_NOT_DECLARED,), (Reason.EXTERNAL,)
+_MODES: dict[tuple[bool, bool], tuple[Mode, ...]] = {
+    (True, True): (Mode.OUTPUT, Mode.INPUTS),
+    (True, False): (Mode.OUTPUT,),
+    (False, True): (Mode.INPUTS,),
+    (False, False): (),
+}
+"""By whether an outcome is recorded, and whether the node may be run on what is recorded of its input."""
 _ARGUMENT_REASONS: dict[State, Reason] = {State.CUT: Reason.ARGUMENTS_CUT, State.REDACTED: Reason.ARGUMENTS_REDACTED}
 _OUTCOME_REASONS: dict[State, Reason] = {State.CUT: Reason.OUTCOME_CUT, State.REDACTED: Reason.OUTCOME_REDACTED}
 
@@ -49,13 +47,14 @@ def decide(node: Node, declared: Declared) -> Decision:
     Returns:
         The decision, without what only its surroundings tell (`edges`, `covered_by`, `unverified_upstream`).
     """
-    refusals = refusals_of(node, may_run=_may_run(node, declared))
+    may_run = _may_run(node, declared)
+    refusals = refusals_of(node, may_run=may_run)
     recorded = is_recorded(node)
     if refusals:
         return _decision(node, Choice.REFUSE, refusals, (Mode.OUTPUT,) if recorded else (), False)
     undeclared = _undeclared(node, declared)
-    hanging = _hanging(node)
-    modes = _modes(node, recorded, declared)
+    hanging = _hanging(node, recorded)
+    modes = _MODES[recorded, may_run and (node.operation is not _INFERENCE or node.inputs.state is _WHOLE)]
     if undeclared or hanging:
         return _decision(node, Choice.INJECT, undeclared + hanging, modes, not hanging)
     structure = node.structure
@@ -70,7 +69,7 @@ def _decision(node: Node, choice: Choice, reasons: tuple[Reason, ...], modes: tu
 
 def is_recorded(node: Node) -> bool:
     """Whether the record holds an outcome that can stand for the node: a value, a failure, a pause, or a wait."""
-    return node.outcome.ending is not Ending.UNKNOWN and node.outcome.state is _WHOLE
+    return node.outcome.ending is not _UNKNOWN and node.outcome.state is _WHOLE
 
 
 def is_verifiable(node: Node) -> bool:
@@ -92,12 +91,13 @@ def refusals_of(node: Node, *, may_run: bool) -> tuple[Reason, ...]:
     if structure.conflicting:
         broken.append(Reason.CONFLICTING_COPIES)
     has_list = node.operation is _INFERENCE or node.operation is Operation.RERANKING
-    verifiable = is_verifiable(node) and is_recorded(node)
-    if inputs.state is State.UNREADABLE and has_list and not verifiable:
+    if is_verifiable(node) and is_recorded(node):
+        has_list = False
+    if inputs.state is State.UNREADABLE and has_list:
         broken.append(Reason.UNREADABLE)
     if broken:
         return tuple(broken)
-    if has_list and not verifiable:
+    if has_list:
         bad = [_INPUT_REASONS[state] for state in inputs.states if state in _INPUT_REASONS]
         if bad:
             return tuple(dict.fromkeys(bad))
@@ -122,7 +122,7 @@ def _may_run(node: Node, declared: Declared) -> bool:
 
 
 def _is_deterministic(node: Node, declared: Declared) -> bool:
-    if node.operation is Operation.HANDOFF:
+    if not declared.deterministic or node.operation is Operation.HANDOFF:
         return False
     names = (node.tool,) if node.operation is _TOOL else (node.operation.value, node.name, node.tool, node.model)
     return any(name is not None and fnmatchcase(name, glob) for name in names for glob in declared.deterministic)
@@ -130,15 +130,15 @@ def _is_deterministic(node: Node, declared: Declared) -> bool:
 
 def _undeclared(node: Node, declared: Declared) -> tuple[Reason, ...]:
     if node.operation is _INFERENCE:
-        given = any(name in declared.recompute for name in (node.name, _INFERENCE.value, "*"))
+        given = bool(declared.recompute) and any(name in declared.recompute for name in (node.name, _INFERENCE.value, "*"))
         known = node.model is not None and any(fnmatchcase(node.model, glob) for glob in declared.models)
-        return () if given or known else (Reason.SAMPLED,)
+        return () if given or known else _SAMPLED
     if _is_deterministic(node, declared):
         return ()
-    return (Reason.EFFECT_NOT_DECLARED,) if node.operation is _TOOL else (Reason.EXTERNAL,)
+    return _EFFECT_NOT_DECLARED if node.operation is _TOOL else _EXTERNAL
 
 
-def _hanging(node: Node) -> tuple[Reason, ...]:
+def _hanging(node: Node, recorded: bool) -> tuple[Reason, ...]:
     """What keeps even a declared node from being recomputed."""
     structure = node.structure
     found = []
@@ -148,17 +148,10 @@ def _hanging(node: Node) -> tuple[Reason, ...]:
         found.append(Reason.SOURCE_UNOBSERVED)
     if structure.ambiguous:
         found.append(Reason.SOURCE_AMBIGUOUS)
-    if not is_recorded(node):
+    if not recorded:
         changed = node.outcome.state is State.CHANGED
         found.append(Reason.OUTCOME_CHANGED if changed else Reason.OUTPUT_NOT_RECORDED)
     if node.inputs.state is not _WHOLE:
         known = _INPUT_REASONS if node.operation is _INFERENCE else {}
         found.append(known.get(node.inputs.state, Reason.INPUT_NOT_RECORDED))
     return tuple(found)
-
-
-def _modes(node: Node, recorded: bool, declared: Declared) -> tuple[Mode, ...]:
-    modes = [Mode.OUTPUT] if recorded else []
-    if _may_run(node, declared) and (node.operation is not _INFERENCE or node.inputs.state is _WHOLE):
-        modes.append(Mode.INPUTS)
-    return tuple(modes)

@@ -7,8 +7,10 @@ apart; else they cannot be told apart, and say so.
 
 from __future__ import annotations
 
-from genai_processor.replay.lookup import Op, proposed_before
-from genai_processor.replay.records import Part, PartKind, State
+from genai_processor.replay.known import Known, arguments_digest
+from genai_processor.replay.lookup import Op
+from genai_processor.replay.parts import Part, PartKind
+from genai_processor.replay.records import State
 from genai_processor.spans.values import usable_id
 
 _CALL, _RESULT = PartKind.CALL, PartKind.RESULT
@@ -16,23 +18,21 @@ _CALL, _RESULT = PartKind.CALL, PartKind.RESULT
 Offer = tuple[Op, int, Part]
 
 
-def assign_ids(calls: list[Op], inferences: list[Op]) -> None:
+def assign_ids(calls: list[Op], inferences: list[Op], known: Known) -> None:
     """Join tool nodes that have no call id with the proposals that they can only be.
 
     Args:
         calls: The tool nodes of a world, by key.
         inferences: Its inferences, by key.
+        known: What they said.
     """
     nameless: dict[int, list[Op]] = {}
-    named: set[tuple[int, str, bytes | None]] = set()
     for op in calls:
         if op.call_id is None:
             nameless.setdefault(id(op.draft.scope), []).append(op)
-        else:
-            known = op.inputs is not None and len(op.inputs.parts) > 0
-            named.add((id(op.draft.scope), op.call_id, op.inputs.parts[0].digest if known and op.inputs else None))
     if not nameless:
         return
+    named = {(id(op.draft.scope), op.call_id, arguments_digest(op)) for op in calls if op.call_id is not None}
     offers: dict[int, list[Offer]] = {}
     for op in inferences:
         scope = id(op.draft.scope)
@@ -45,7 +45,7 @@ def assign_ids(calls: list[Op], inferences: list[Op]) -> None:
                 ):
                     continue
                 offers.setdefault(scope, []).append((op, at, part))
-    results = _Results(inferences)
+    results = _Results(inferences, known)
     for scope, ops in nameless.items():
         mine = offers.get(scope)
         if mine:
@@ -55,7 +55,8 @@ def assign_ids(calls: list[Op], inferences: list[Op]) -> None:
 class _Results:
     """What was read for each call id, by scope."""
 
-    def __init__(self, inferences: list[Op]) -> None:
+    def __init__(self, inferences: list[Op], known: Known) -> None:
+        self.known = known
         self._inferences = inferences
         self._found: dict[tuple[int, str], set[bytes]] | None = None
 
@@ -98,7 +99,7 @@ def _assign(ops: list[Op], offers: list[Offer], results: _Results) -> None:
 def _match(ops: list[Op], offers: list[Offer], results: _Results, taken: set[tuple[int, int]]) -> None:
     """Join executions with proposals of one tool and one argument set; those that cannot be told apart say so."""
     if len(offers) > 1 and len({part.call_id for _, _, part in offers}) == 1:  # a model that said its call again
-        offers = [(op, at, part) for op, at, part in offers if not proposed_before(op, part)] or offers
+        offers = [(op, at, part) for op, at, part in offers if not results.known.only_repeats(op, part)] or offers
     if len(offers) == 1:
         for op in ops:  # several executions of one call are its attempts
             _join(op, offers[0], taken)

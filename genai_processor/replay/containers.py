@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from genai_processor.replay.digests import EMPTY, part_list
+from genai_processor.replay.items import Unreadable
 from genai_processor.replay.lists import ListReader, ReadList
-from genai_processor.replay.messages import Unreadable, items_of
-from genai_processor.replay.records import OrderEvidence, Role, State
+from genai_processor.replay.messages import items_of
+from genai_processor.replay.parts import EMPTY, Role, part_list
+from genai_processor.replay.records import OrderEvidence, State
 from genai_processor.spans.values import has_marker, is_withheld, quick_loads
 
 _INPUTS = ("gen_ai.input.messages", "input.value", "gen_ai.prompt", "traceloop.entity.input")

@@ -6,22 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from genai_processor.replay.containers import container_lists
-from genai_processor.replay.digests import EMPTY, input_digest, output_digest
+from genai_processor.replay.decisions import Boundary, Choice, Container, Decision, Mode
 from genai_processor.replay.lists import ReadList
-from genai_processor.replay.records import (
-    Boundary,
-    Choice,
-    Container,
-    Decision,
-    EdgeKind,
-    Ending,
-    Inputs,
-    Mode,
-    Node,
-    OrderEvidence,
-    Outcome,
-    State,
-)
+from genai_processor.replay.parts import EMPTY
+from genai_processor.replay.records import EdgeKind, Ending, Inputs, Node, OrderEvidence, Outcome, State
 from genai_processor.replay.shown import Stands
 from genai_processor.replay.tree import Draft, Tree
 
@@ -126,7 +114,7 @@ def _inputs(read: ReadList | None) -> Inputs:
         return _NO_INPUTS
     if read.state is not State.WHOLE:
         return Inputs(read.state, read.parts, read.order, states=(read.state,))
-    return Inputs(State.WHOLE, read.parts, read.order, digest=input_digest(read.parts))
+    return Inputs(State.WHOLE, read.parts, read.order)
 
 
 def _outcome(read: ReadList | None, key: str) -> Outcome:
@@ -134,7 +122,7 @@ def _outcome(read: ReadList | None, key: str) -> Outcome:
         return _NO_OUTCOME
     if read.state is not State.WHOLE:
         return Outcome(Ending.UNKNOWN, read.state, read.parts)
-    return Outcome(Ending.VALUE, State.WHOLE, read.parts, digest=output_digest(read.parts), witnesses=(key,))
+    return Outcome(Ending.VALUE, State.WHOLE, read.parts, witnesses=(key,))
 
 
 def _mark_unverified(nodes: list[Node], decisions: dict[str, Decision], alone: set[str]) -> None:

@@ -8,7 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from genai_processor.replay.records import Edge, EdgeKind, Node, Plan
+from genai_processor.replay.decisions import Plan
+from genai_processor.replay.records import Edge, EdgeKind, Node
 from genai_processor.replay.values import difference, outcome_difference
 
 

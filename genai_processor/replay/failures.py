@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from genai_processor.replay.digests import failure_digest
-from genai_processor.replay.records import Ending, Outcome, PartList, State
+from genai_processor.replay.parts import PartList
+from genai_processor.replay.records import Ending, Outcome, State
 from genai_processor.spans.records import Span, StatusCode
 
 _ERROR = int(StatusCode.ERROR)
@@ -46,4 +46,4 @@ def is_cancelled(name: str | None) -> bool:
 
 def failed(ending: Ending, parts: PartList, name: str | None, message: str | None, key: tuple[str, ...]) -> Outcome:
     """An outcome that is no value. It is whole: all that there is to say of it is its type and message."""
-    return Outcome(ending, State.WHOLE, parts, None, name, message, failure_digest(name, message), key)
+    return Outcome(ending, State.WHOLE, parts, None, name, message, key)

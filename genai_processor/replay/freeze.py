@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
-from genai_processor.replay.digests import EMPTY, input_digest, output_digest, part_list
+from operator import itemgetter
+
 from genai_processor.replay.lists import ReadList
 from genai_processor.replay.lookup import Op
+from genai_processor.replay.order import is_ancestor
+from genai_processor.replay.parts import EMPTY, Part, PartKind, PartList, part_list
 from genai_processor.replay.records import (
     Edge,
     EdgeKind,
@@ -15,16 +18,16 @@ from genai_processor.replay.records import (
     Operation,
     OrderEvidence,
     Outcome,
-    Part,
-    PartKind,
-    PartList,
     State,
     Structure,
 )
 
-_INFERENCE, _TOOL = Operation.INFERENCE, Operation.TOOL
+_INFERENCE, _TOOL, _HANDOFF = Operation.INFERENCE, Operation.TOOL, Operation.HANDOFF
+_NO_ORDER, _STAMP = OrderEvidence.NO_LIST, OrderEvidence.STAMP
 _RETURN, _PROPOSAL, _RESULT_EDGE = EdgeKind.RETURN, EdgeKind.PROPOSAL, EdgeKind.RESULT
 _WHOLE = State.WHOLE
+_MANY = 64
+"""So many readers of other values are compared with the first one."""
 _new = tuple.__new__  # cheaper than the named tuples' own
 _NO_LIST = ReadList(State.NOT_RECORDED, EMPTY, OrderEvidence.NO_LIST)
 
@@ -34,12 +37,20 @@ def frozen(op: Op) -> tuple[Node, tuple[Edge, ...]]:
     draft = op.draft
     shown = draft.shown
     key = op.key
-    edges = tuple(
-        [_new(Edge, (kind, producer.key, key, slot, at, equal)) for kind, producer, slot, at, equal, _ in op.found]
-    )
+    operation = op.operation or _TOOL
+    is_call = operation is _TOOL or operation is _HANDOFF
+    if is_call and op.read:
+        op.outcome = _outcome(op)
     begins = op.begins
+    edges = [
+        _new(
+            Edge,
+            (kind, producer.key, key, slot, at, equal and (len(producer.read) < 2 or _is_equal(op, slot, producer))),
+        )
+        for kind, producer, slot, at, equal, _ in op.found
+    ]
     if len(edges) > 1:
-        edges = tuple(sorted(edges, key=_edge_order))
+        edges.sort(key=_edge_order)
         producers = tuple(sorted({e.producer for e in edges if e.kind is not _RETURN and (e.slot < 0 or e.slot >= begins)}))
     else:
         producers = tuple([e.producer for e in edges if e.kind is not _RETURN and (e.slot < 0 or e.slot >= begins)])
@@ -57,13 +68,13 @@ def frozen(op: Op) -> tuple[Node, tuple[Edge, ...]]:
             op.call_ambiguous,
         ),
     )
-    is_call = op.operation is _TOOL or op.operation is Operation.HANDOFF
-    call = op.proposer[0].outcome.parts[op.proposer[1]] if op.proposer is not None else None
+    call = op.proposer[0].outcome.parts[op.proposer[1]] if is_call and op.proposer is not None else None
+    inputs = _arguments(op, call) if is_call else _list(op)
     node = _new(
         Node,
         (
             key,
-            op.operation or _TOOL,
+            operation,
             shown.name,
             op.tool,
             shown.model,
@@ -75,32 +86,38 @@ def frozen(op: Op) -> tuple[Node, tuple[Edge, ...]]:
             shown.dialect,
             op.call_id,
             call.position if call is not None else None,
-            _arguments(op, call) if is_call else _list(op),
-            _outcome(op) if is_call else op.outcome,
+            inputs,
+            op.outcome,
             draft.composite,
             structure,
             tuple(sorted([other.key for other in op.attempts])),
         ),
     )
-    return node, edges
+    return node, tuple(edges)
 
 
-def _edge_order(edge: Edge) -> tuple[int, EdgeKind, str]:
-    return edge.slot, edge.kind, edge.producer
+def _is_equal(op: Op, slot: int, producer: Op) -> bool:
+    """Whether one of several readers read what came out in the end; of another kind of edge, True."""
+    if op.inputs is None or not 0 <= slot < len(op.inputs.parts):
+        return True
+    part, made = op.inputs.parts[slot], producer.outcome.parts
+    return part.kind is not PartKind.RESULT or not len(made) or made[0].digest == part.digest
+
+
+_edge_order = itemgetter(Edge._fields.index("slot"), Edge._fields.index("kind"), Edge._fields.index("producer"))
 
 
 def _arguments(op: Op, call: Part | None) -> Inputs:
     """A tool's arguments: as proposed, where that is recorded whole, else as its own span has them."""
     own = op.inputs if op.inputs is not None else _NO_LIST
     if call is not None and not call.missing and (op.proposer is None or op.proposer[0].outcome.state is _WHOLE):
-        if len(own.parts) == 1 and own.parts.tail and own.parts.tail[0].digest == call.digest:
-            parts = own.parts
-        else:
+        parts = own.parts
+        if not (len(parts.tail) == 1 and parts.tail[0].digest == call.digest):
             parts = part_list((call._replace(position=0),))
-        return Inputs(_WHOLE, parts, OrderEvidence.NO_LIST, digest=input_digest(parts))
+        return _new(Inputs, (_WHOLE, parts, _NO_ORDER, b"", b"", 0, (), False))
     if own.state is not _WHOLE:
         return Inputs(own.state, own.parts, own.order, states=(own.state,))
-    return Inputs(_WHOLE, own.parts, own.order, digest=input_digest(own.parts))
+    return Inputs(_WHOLE, own.parts, own.order)
 
 
 def _list(op: Op) -> Inputs:
@@ -112,15 +129,13 @@ def _list(op: Op) -> Inputs:
         states = (*held, State.NOT_RECORDED)
         return Inputs(states[0], EMPTY, order, shown.system, shown.tools, states=states)
     states = held if read.state is _WHOLE or read.state in held else (read.state, *held)
-    if read.unanswered and read.state is _WHOLE:
-        states = (*states, State.DELTA)
-    parts = _positioned(op, read.parts) if read.loose and not states else read.parts
-    digest = b""
-    if not states or read.order is OrderEvidence.STAMP:
-        digest = input_digest(parts, system=shown.system, tools=shown.tools)
+    lacks = State.DELTA if read.unanswered and read.is_known else op.lacks
+    if lacks is not None and lacks not in states:
+        states = (*states, lacks) if read.state is _WHOLE else (lacks, *states)
+    parts = _positioned(op, read.parts) if read.loose and (not states or read.order is _STAMP) else read.parts
     if not states:
-        return Inputs(_WHOLE, parts, read.order, shown.system, shown.tools, digest, stamped=op.stamped)
-    return Inputs(states[0], parts, read.order, shown.system, shown.tools, digest, read.unanswered, states, op.stamped)
+        return _new(Inputs, (_WHOLE, parts, read.order, shown.system, shown.tools, 0, (), op.stamped))
+    return Inputs(states[0], parts, read.order, shown.system, shown.tools, read.unanswered, states, op.stamped)
 
 
 def _positioned(op: Op, parts: PartList) -> PartList:
@@ -153,25 +168,42 @@ def _positioned(op: Op, parts: PartList) -> PartList:
     return part_list(made)
 
 
+def _first(read: list[tuple[Op, Part]]) -> Part | None:
+    """What was read before a history was edited: by the reader that everybody who read something else descends from."""
+    reader, part = min(read, key=lambda one: (one[0].level, one[0].key))
+    others = [other for other, one in read if one.digest != part.digest]
+    return part if len(others) <= _MANY and all(is_ancestor(reader, other) for other in others) else None
+
+
 def _outcome(op: Op) -> Outcome:
-    """A tool's outcome: how it ended is told by its own span, what came of it by whoever read it."""
+    """A tool's outcome: how it ended is told by its own span, what came of it by whoever read it.
+
+    Where readers disagree, and none of them read what its span says, the span is right; without one, whoever read it first.
+    """
     own = op.outcome
-    if not op.read:
-        return own
-    parts = {
-        part.digest: part
+    told = [
+        (reader, part)
         for reader, part in op.read
         if not part.missing and reader.inputs is not None and reader.inputs.state is _WHOLE
-    }
-    if not parts:
+    ]
+    if not told:
         return own
-    mine = own.parts[0].digest if len(own.parts) else None
-    part = parts[mine] if mine in parts else parts[min(parts)]
-    readers = tuple(sorted({reader.key for reader, one in op.read if one.digest == part.digest}))
-    made = part_list((part._replace(position=0, tool=None),))
+    part = told[0][1]
+    if len(told) > 1:
+        mine = own.parts[0].digest if len(own.parts) else None
+        part = next((one for _, one in told if one.digest == mine), part)
+        if part.digest != mine and any(one.digest != part.digest for _, one in told):
+            first = _first(told) if own.ending is Ending.UNKNOWN else None
+            if first is None:
+                return own
+            part = first
+    readers = [reader.key for reader, one in op.read if one.digest == part.digest]
+    if len(readers) > 1:
+        readers = sorted(set(readers))
+    made = PartList(
+        None, (_new(Part, (part.role, part.kind, None, part.digest, 0, part.call_id, part.value, part.missing)),), 0
+    )
     if own.ending is Ending.UNKNOWN:
-        return Outcome(Ending.VALUE, _WHOLE, made, digest=output_digest(made), witnesses=readers)
-    witnesses = (*own.witnesses, *readers)
-    if own.ending is Ending.VALUE:
-        return own._replace(parts=made, digest=output_digest(made), witnesses=witnesses)
-    return own._replace(parts=made, witnesses=witnesses)
+        return Outcome(Ending.VALUE, _WHOLE, made, witnesses=tuple(readers))
+    ending, state, _, finish, error_type, message, witnesses, _ = own
+    return _new(Outcome, (ending, state, made, finish, error_type, message, (*witnesses, *readers), False))

@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from genai_processor.replay.digests import EMPTY, part_digest, part_list
-from genai_processor.replay.messages import Gap, Item, Unreadable, items_of
-from genai_processor.replay.records import OrderEvidence, Part, PartKind, PartList, State
+from genai_processor.replay.digests import part_digest
+from genai_processor.replay.items import Gap, Item, Unreadable
+from genai_processor.replay.messages import items_of
+from genai_processor.replay.parts import EMPTY, Part, PartKind, PartList, part_list
+from genai_processor.replay.records import OrderEvidence, State
 from genai_processor.spans.values import has_marker, is_withheld, loads
 
 _CALL, _RESULT = PartKind.CALL, PartKind.RESULT
@@ -49,6 +51,11 @@ class ReadList(NamedTuple):
     unanswered: int = 0
     results: int = 0
 
+    @property
+    def is_known(self) -> bool:
+        """Whether all its parts are known, be it by their digests only."""
+        return self.state is _WHOLE or self.order is OrderEvidence.STAMP
+
 
 class _Known(NamedTuple):
     text: str
@@ -67,11 +74,9 @@ class ListReader:
     Args:
         keep_values: Keep what parts say, not only their digests.
         length_limit: The attribute value length limit of the SDK, 0 if it had none, None if nobody knows.
-        grows: What is read are histories.
     """
 
-    def __init__(self, *, keep_values: bool, length_limit: int | None, grows: bool = False) -> None:
-        self._grows = grows
+    def __init__(self, *, keep_values: bool, length_limit: int | None) -> None:
         self._keep = keep_values
         self._limit = length_limit or 0
         self._texts: OrderedDict[str, list[_Known]] = OrderedDict()
@@ -86,8 +91,7 @@ class ListReader:
         if known is None:
             known = self._texts[trace_id] = []
             if len(self._texts) > _TRACES:
-                for old in self._texts.popitem(last=False)[1]:
-                    old.found.parts.hasher = None
+                self._texts.popitem(last=False)
         before = best = None
         for before in known:
             if len(before.text) < len(text) and text.startswith(before.text[:-1]) and text[len(before.text) - 1] == ",":
@@ -99,10 +103,9 @@ class ListReader:
         if found.state is _WHOLE and text[:1] == "[" and text[-1:] == "]" and text != "[]":
             if best is not None:
                 known.remove(best)  # who extends the shorter one from now on is another branch, and rare
-                best.found.parts.hasher = None
             known.append(_Known(text, found))
             if len(known) > _TEXTS:
-                known.pop(0).found.parts.hasher = None
+                known.pop(0)
         return found
 
     def _tail(self, text: str, before: _Known) -> ReadList:
@@ -149,7 +152,7 @@ class ListReader:
         parts, missing, marked, cut = self._parts(items, prefix)
         loose = before is not None and before.loose
         unanswered = before.unanswered if before is not None else 0
-        made = part_list(parts, prefix, grows=self._grows)
+        made = part_list(parts, prefix)
         results = before.results if before is not None else 0
         calls = prefix.calls if prefix is not None else 0
         for part in parts:
@@ -162,7 +165,7 @@ class ListReader:
                 if part.position == -1:
                     loose = True
         if loose:
-            unanswered += _answered_too_early(made)
+            unanswered += answered_too_early(made)
         state = _REDACTED if marked else _CUT if cut else _WITHHELD if missing or not len(made) else _WHOLE
         return ReadList(state, made, order, loose, unanswered, results)
 
@@ -208,7 +211,8 @@ def _call_before(call_id: str | None, prefix: PartList) -> tuple[int, str | None
     return _NO_CALL
 
 
-def _answered_too_early(parts: PartList) -> int:
+def answered_too_early(parts: PartList) -> int:
+    """How many calls of a list come after their results."""
     answered: set[str] = set()
     count = 0
     for part in parts:

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from genai_processor.replay.digests import content_digest, folded
 from genai_processor.replay.lists import ListReader
 from genai_processor.replay.messages import items_of
-from genai_processor.replay.records import Node, OrderEvidence, Part, PartKind, PartList, Role
+from genai_processor.replay.parts import Part, PartKind, PartList, Role
+from genai_processor.replay.records import Node, OrderEvidence
 
 Message = dict[str, Any]
 """One message as the conventions write it: `{"role": …, "parts": […]}`."""

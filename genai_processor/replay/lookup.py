@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from typing import Generic, NamedTuple, TypeVar
 
-from genai_processor.replay.digests import EMPTY, marks_after
 from genai_processor.replay.lists import ReadList, best
-from genai_processor.replay.records import EdgeKind, Ending, Operation, Outcome, Part, PartKind, State
+from genai_processor.replay.parts import EMPTY, Part
+from genai_processor.replay.records import EdgeKind, Ending, Operation, Outcome, State
 from genai_processor.replay.shown import Stands
 from genai_processor.replay.tree import Draft
 from genai_processor.spans.records import View
 
 _INFERENCE = Operation.INFERENCE
-_CALL = PartKind.CALL
+_WHOLE, _VALUE = State.WHOLE, Ending.VALUE
+MANY = 64
+"""More claimants of one value than this are not told apart."""
 
 
 class Found(NamedTuple):
@@ -50,6 +52,7 @@ class Op:
         attempts: Other executions of the same call.
         call_ambiguous: It cannot be told from a call with another outcome.
         arguments: The part that says a tool's arguments, and whether they are whole.
+        lacks: What its list is instead of whole, if it does not begin where its conversation does.
         level: How long the longest chain of producers before it is.
         cycle: It is on a cycle.
         fan_in: Two or more independent producers feed its new slots.
@@ -70,6 +73,7 @@ class Op:
         "full",
         "inputs",
         "key",
+        "lacks",
         "level",
         "mark",
         "operation",
@@ -104,19 +108,21 @@ class Op:
         self.read: list[tuple[Op, Part]] = []
         self.attempts: list[Op] = []
         self.call_ambiguous = False
+        self.lacks: State | None = None
         self.level = 0
         self.cycle = False
         self.fan_in = False
         self.mark = 0
         self.stamped = False
-        self.complete()
+        if shown.operation is _INFERENCE:
+            self.complete()
 
     def complete(self) -> None:
-        """Find what its whole input and output are known by, once both are known whole."""
-        if self.operation is _INFERENCE and self.inputs is not None and self.inputs.state is State.WHOLE:
-            outcome = self.outcome
-            if outcome.state is State.WHOLE and outcome.ending is Ending.VALUE and len(outcome.parts):
-                self.full = marks_after(self.inputs.parts, outcome.parts)
+        """Find what an inference's whole input and output are known by, if they are known."""
+        outcome = self.outcome
+        known = outcome.stamped or (outcome.state is _WHOLE and outcome.ending is _VALUE)
+        if known and self.inputs is not None and self.inputs.is_known and len(outcome.parts):
+            self.full = self.inputs.parts.mark_after(outcome.parts)
 
     def _ask_witnesses(self, draft: Draft) -> None:
         """Take from inner spans what the outermost one leaves out."""
@@ -146,19 +152,6 @@ def _named_by_step(draft: Draft) -> str | None:
 _UNKNOWN = Outcome(Ending.UNKNOWN, State.NOT_RECORDED, EMPTY)
 
 
-def proposed_before(op: Op, call: Part) -> bool:
-    """Whether an inference's own input holds a call, or the result of one that it does not show: it only says it again."""
-    if op.inputs is None or call.call_id is None:
-        return False
-    answered = False
-    for part in reversed(op.inputs.parts):
-        if part.call_id == call.call_id:
-            if part.kind is _CALL:
-                return part.digest == call.digest
-            answered = True
-    return answered
-
-
 _T = TypeVar("_T")
 
 
@@ -186,6 +179,9 @@ class Index(Generic[_T]):
 
     def __contains__(self, key: object) -> bool:
         return key in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     def within(self, key: object) -> list[Op]:
         """Every operation under a key."""

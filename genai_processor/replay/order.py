@@ -170,10 +170,11 @@ def _is_chain(producers: list[Op]) -> bool:
     producers.sort(key=lambda op: (op.level, op.key))
     if any(one.level == other.level for one, other in pairwise(producers)):
         return False
-    return all(_is_ancestor(one, other) for one, other in pairwise(producers))
+    return all(is_ancestor(one, other) for one, other in pairwise(producers))
 
 
-def _is_ancestor(ancestor: Op, op: Op) -> bool:
+def is_ancestor(ancestor: Op, op: Op) -> bool:
+    """Whether an operation is known to come before another one; False if that would take long to find out."""
     stack = [op]
     seen = {id(op)}
     while stack:

@@ -8,25 +8,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from genai_processor.replay.boundary import decide
-from genai_processor.replay.cover import containers_of, draw
-from genai_processor.replay.freeze import frozen
-from genai_processor.replay.graph import World, join_worlds, worlds_of
+from genai_processor.replay.decisions import Declared, Plan, Problem
+from genai_processor.replay.graph import World
 from genai_processor.replay.lookup import Op
-from genai_processor.replay.order import arrange, mark_fan_ins
+from genai_processor.replay.pieces import Piece, decided, put_together
 from genai_processor.replay.reading import SpanReader
-from genai_processor.replay.records import Decision, Declared, Node, Plan, Problem
 from genai_processor.replay.restoring import restore
 from genai_processor.replay.shown import Shown
 from genai_processor.replay.stamps import key_of
 from genai_processor.replay.tree import Tree
+from genai_processor.replay.worlds import islands_of, join_worlds, sayers_of, worlds_of
 from genai_processor.spans.live import from_readable
 from genai_processor.spans.records import Span
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
-
-_new = tuple.__new__  # cheaper than `_replace`
 
 
 @contextmanager
@@ -106,40 +102,58 @@ class Planner:
                 what it would be had nobody stamped them.
         """
         with without_collector():
-            return self._plan(stamps)
+            return self._plan(stamps and self.stamped > 0)
 
     def _plan(self, stamps: bool) -> Plan:
-        trees: dict[str, Tree] = {}
-        for trace_id, spans in self._traces.items():
-            trees[trace_id] = Tree(trace_id, list(spans.values()), self._conflicting.get(trace_id, ()))
+        done: dict[str, Piece] = {}
+        waiting: dict[str, tuple[list[Tree], list[World]]] = {}
+        islands = islands_of(self._traces)
+        for island in islands:
+            trees, worlds = self._joined(island, stamps)
+            if any(world.open for world in worlds):
+                waiting[island[0]] = trees, worlds
+            else:
+                done[island[0]] = decided([[world] for world in worlds], trees, self._declared)
+        pieces = list(done.values())
+        if waiting:
+            pieces = self._with_waiting(islands, done, waiting, stamps)
+        problems = self._problems
+        if not any(piece.decisions for piece in pieces):
+            nothing = Problem("", "no span shows a model, a tool or a retrieval: nothing is to be replayed")
+            problems = [*problems, nothing]
+        return put_together(pieces, self._declared, problems)
+
+    def _joined(self, island: Sequence[str], stamps: bool) -> tuple[list[Tree], list[World]]:
+        trees = {
+            trace_id: Tree(trace_id, list(self._traces[trace_id].values()), self._conflicting.get(trace_id, ()))
+            for trace_id in island
+        }
         ops_of: dict[int, Op] = {}
-        problems = list(self._problems)
         worlds: list[World] = []
-        for together in worlds_of(trees.values()):
-            world = World(together, trees, ops_of)
-            if stamps and self.stamped:
-                problems.extend(restore(world.ops, [holder for tree in together for holder in tree.holders]))
+        for group in worlds_of(trees.values()):
+            world = World(group, trees, ops_of)
+            if stamps:
+                world.noted = restore(world.ops, [holder for tree in group for holder in tree.holders])
             world.join()
             worlds.append(world)
-        nodes: list[Node] = []
-        decisions: dict[str, Decision] = {}
-        for group in join_worlds(worlds):
-            ops = arrange(group)
-            mark_fan_ins(ops)
-            for op in ops:
-                node, edges = frozen(op)
-                nodes.append(node)
-                decision = decide(node, self._declared)
-                decisions[node.key] = _new(Decision, (*decision[:6], edges, None, False)) if edges else decision
-        for world in worlds:
-            for op, target in world.missing:
-                problems.append(
-                    Problem(op.key, f"links to span {target}, which is not in the record: add the file that has it")
-                )
-        if not nodes:
-            problems.append(Problem("", "no span shows a model, a tool or a retrieval: nothing is to be replayed"))
-        containers, boundaries = draw(nodes, decisions, containers_of(trees.values()))
-        return Plan(tuple(nodes), decisions, containers, boundaries, tuple(problems), self._declared)
+        return list(trees.values()), worlds
+
+    def _with_waiting(
+        self,
+        islands: Sequence[Sequence[str]],
+        done: dict[str, Piece],
+        waiting: dict[str, tuple[list[Tree], list[World]]],
+        stamps: bool,
+    ) -> list[Piece]:
+        """Plan what reads of calls that nobody there proposed together with what proposed them."""
+        found = set(sayers_of(self._traces, [world for _, worlds in waiting.values() for world in worlds]))
+        for island in islands:
+            if island[0] in done and not found.isdisjoint(island):
+                del done[island[0]]
+                waiting[island[0]] = self._joined(island, stamps)
+        trees = [tree for some, _ in waiting.values() for tree in some]
+        worlds = sorted([world for _, some in waiting.values() for world in some], key=lambda world: world.first)
+        return [*done.values(), decided(join_worlds(worlds), trees, self._declared)]
 
 
 def plan(

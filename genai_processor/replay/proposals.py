@@ -10,8 +10,9 @@ from contextvars import ContextVar
 from typing import Any, Final, NamedTuple
 
 from genai_processor.errors import ReplayRefusedError
-from genai_processor.replay.digests import output_digest, part_digest, part_list
-from genai_processor.replay.records import EdgeKind, Ending, Node, Outcome, Part, PartKind, PartList, Role, State
+from genai_processor.replay.digests import part_digest
+from genai_processor.replay.parts import Part, PartKind, PartList, Role, part_list
+from genai_processor.replay.records import EdgeKind, Ending, Node, Outcome, State
 from genai_processor.replay.stopping import Latch, named
 from genai_processor.replay.values import difference
 
@@ -176,7 +177,7 @@ class Proposals:
             for part in parts:
                 if part.kind is PartKind.RESULT and part.position == position and not part.missing:
                     made = part_list([part])
-                    return Outcome(Ending.VALUE, State.WHOLE, made, digest=output_digest(made))
+                    return Outcome(Ending.VALUE, State.WHOLE, made)
         self._latch.stop(
             ReplayRefusedError(
                 f"What {recorded.tool} ({recorded.call_id}) came to is recorded nowhere", nodes=(proposal.node.key,)

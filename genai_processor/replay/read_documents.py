@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from genai_processor.replay.digests import EMPTY, output_digest, part_digest, part_list
+from genai_processor.replay.digests import part_digest
 from genai_processor.replay.failures import error_of, failed, is_cancelled, types_of
 from genai_processor.replay.lists import ListReader, ReadList
+from genai_processor.replay.parts import EMPTY, Part, PartKind, Role, part_list
 from genai_processor.replay.read_calls import NO_OUTCOME
-from genai_processor.replay.records import Ending, Operation, OrderEvidence, Outcome, Part, PartKind, Role, State
+from genai_processor.replay.records import Ending, Operation, OrderEvidence, Outcome, State
 from genai_processor.replay.sources import in_order_or_none
 from genai_processor.spans.messages import nested
 from genai_processor.spans.records import Span
@@ -75,7 +76,7 @@ def _outcome(span: Span, documents: Ranked | None, keep: bool) -> Outcome:
         parts = part_list(_kept(documents.parts, keep))
         if documents.state is not State.WHOLE:
             return Outcome(Ending.UNKNOWN, documents.state, parts)
-        return Outcome(Ending.VALUE, State.WHOLE, parts, digest=output_digest(parts), witnesses=key)
+        return Outcome(Ending.VALUE, State.WHOLE, parts, witnesses=key)
     error = error_of(span, types_of(span))
     if error is not None:
         return failed(Ending.WAITS if is_cancelled(error[0]) else Ending.FAILURE, EMPTY, error[0], error[1], key)

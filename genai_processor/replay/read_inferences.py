@@ -7,11 +7,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from genai_processor.replay.digests import EMPTY, finish_class, output_digest, part_digest, part_list
+from genai_processor.replay.digests import finish_class, part_digest
 from genai_processor.replay.failures import error_of, failed, is_cancelled, types_of
 from genai_processor.replay.lists import ReadList
+from genai_processor.replay.parts import EMPTY, PartKind, Role, part_list
 from genai_processor.replay.read_calls import NO_OUTCOME
-from genai_processor.replay.records import Ending, OrderEvidence, Outcome, PartKind, Role, State
+from genai_processor.replay.records import Ending, OrderEvidence, Outcome, State
 from genai_processor.spans.records import Span
 
 _PREVIOUS = re.compile(r'"(?:previous_response_id|conversation)\\*"\s*:\s*\\*["{]')
@@ -58,7 +59,7 @@ def said_by(span: Span, output: ReadList | None) -> Outcome:
     finish = _finish_of(span)
     if output.state is not State.WHOLE:
         return Outcome(Ending.UNKNOWN, output.state, parts, finish)
-    return Outcome(Ending.VALUE, State.WHOLE, parts, finish, digest=output_digest(parts, finish), witnesses=key)
+    return Outcome(Ending.VALUE, State.WHOLE, parts, finish, witnesses=key)
 
 
 def answer_of(said: Outcome) -> bytes:

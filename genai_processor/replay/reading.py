@@ -63,7 +63,7 @@ class SpanReader:
 
     def __init__(self, *, keep_values: bool = True, length_limit: int | None = None, key: bytes = b"") -> None:
         self._key = key
-        self._lists = ListReader(keep_values=keep_values, length_limit=length_limit, grows=True)
+        self._lists = ListReader(keep_values=keep_values, length_limit=length_limit)
         self._outputs = ListReader(keep_values=True, length_limit=length_limit)
         self._keep = keep_values
         self._digests: dict[str, bytes] = {}

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from genai_processor.replay.records import Operation, Reason
+from functools import lru_cache
+
+from genai_processor.replay.decisions import Reason
+from genai_processor.replay.records import Operation
 
 _STAMPS = "or record with GENAI_PROCESSOR_RECORD_FOR_REPLAY=true"
 _LIMITS = "raise OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT and OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT, or leave them unset"
@@ -50,6 +53,7 @@ REMEDIES: dict[Reason, str] = {
 """For each reason, what raises the decision; "" where nothing does or need."""
 
 
+@lru_cache(maxsize=1024)
 def remedy_of(reasons: tuple[Reason, ...], operation: Operation) -> str:
     """What to do first about a decision."""
     for reason in reasons:

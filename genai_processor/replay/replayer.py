@@ -17,7 +17,8 @@ from uuid import uuid4
 
 from genai_processor.errors import ReplayRefusedError
 from genai_processor.replay.asked import Arrange, Recompute, ways
-from genai_processor.replay.records import EdgeKind, Mode, Outcome, Plan
+from genai_processor.replay.decisions import Mode, Plan
+from genai_processor.replay.records import EdgeKind, Outcome
 from genai_processor.replay.results import ReplayBoundary, ReplayResult
 from genai_processor.replay.values import failed, outcome_of
 from genai_processor.replay.walk import Job, Walk

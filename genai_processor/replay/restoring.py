@@ -10,20 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from genai_processor.replay.digests import marks_after, output_digest, part_list
-from genai_processor.replay.lists import ReadList, best
+from genai_processor.replay.decisions import Problem
+from genai_processor.replay.lists import ReadList, answered_too_early, best
 from genai_processor.replay.lookup import Op
-from genai_processor.replay.records import (
-    Ending,
-    Operation,
-    OrderEvidence,
-    Outcome,
-    Part,
-    PartKind,
-    PartList,
-    Problem,
-    State,
-)
+from genai_processor.replay.parts import Part, PartKind, PartList, part_list
+from genai_processor.replay.records import Ending, Operation, OrderEvidence, Outcome, State
 from genai_processor.replay.shown import Shown
 from genai_processor.replay.stamped_values import Values
 from genai_processor.replay.stamps import REQUEST, RESPONSE, Base, Stamp, keyed, whole_list
@@ -117,7 +108,6 @@ class _Restoring:
         self._sayers: dict[tuple[bytes, bytes], list[Op]] = {}
         self._outputs: dict[tuple[bytes, bytes], PartList] = {}
         self._done: dict[int, ReadList | None] = {}
-        self._made: list[PartList] = []
 
     def run(self) -> None:
         """Put together every list that is not whole."""
@@ -136,10 +126,6 @@ class _Restoring:
                     self._take(op, found)
         for op, _ in self._stamped:
             op.complete()
-            if op.full is None and op.inputs is not None and op.inputs.order is OrderEvidence.STAMP and op.outcome.digest:
-                op.full = marks_after(op.inputs.parts, op.outcome.parts)
-        for parts in self._made:
-            parts.hasher = None
 
     @staticmethod
     def _wants_input(op: Op, stamp: Stamp) -> bool:
@@ -161,12 +147,11 @@ class _Restoring:
             self._bad(op, "its output is not what its slots say")
             return
         outcome = op.outcome
-        digest = output_digest(parts, outcome.finish)
         if missing:
             state = outcome.state if outcome.state is not State.NOT_RECORDED else State.WITHHELD
-            op.outcome = outcome._replace(state=state, parts=parts, digest=digest)
+            op.outcome = outcome._replace(state=state, parts=parts, stamped=True)
         else:
-            op.outcome = Outcome(Ending.VALUE, _WHOLE, parts, outcome.finish, digest=digest, witnesses=(op.key,))
+            op.outcome = Outcome(Ending.VALUE, _WHOLE, parts, outcome.finish, witnesses=(op.key,))
 
     # -- inputs --------------------------------------------------------------------------------------------------------
 
@@ -179,7 +164,7 @@ class _Restoring:
             for key in keys:
                 if op.inputs is not None and op.inputs.state is _WHOLE:
                     self._lists.setdefault((key, keyed(op.inputs.parts.digest, key)), op.inputs)
-                if op.outcome.state is _WHOLE or op.outcome.digest:
+                if op.outcome.state is _WHOLE or op.outcome.stamped:
                     self._outputs.setdefault((key, keyed(op.outcome.parts.digest, key)), op.outcome.parts)
         for op, stamp in self._stamped:
             if stamp.inputs is not None:
@@ -232,16 +217,13 @@ class _Restoring:
             missing = missing or any_missing
         if missing and stamp.key:
             return None
-        made = part_list(slots, prefix, grows=True)
-        self._made.append(made)
+        made = part_list(slots, prefix)
         if len(made) != said.length or keyed(made.digest, stamp.key) != said.digest:
             self._bad(op, "its input is not what its slots say")
             return None
-        if any(part.kind is _RESULT and part.position == -1 for part in slots) or (begins is not None and begins.loose):
-            return None  # whether a result comes before its call, is not to be told from here
         state = op.inputs.state if op.inputs is not None else State.NOT_RECORDED
-        if state is _WHOLE:  # it is not all that was sent
-            state = State.HELD_BY_PROVIDER if stamp.continues else State.WITHHELD
+        if state is _WHOLE:  # what is there is not all that was sent
+            state = State.WITHHELD
         return _counted(ReadList(state if missing else _WHOLE, made, OrderEvidence.STAMP), begins, slots)
 
     def _base(self, base: Base, key: bytes) -> ReadList | None:
@@ -259,9 +241,7 @@ class _Restoring:
             return None
         missing = any(part.missing for part in output)
         state = found.state if found.state is not _WHOLE else State.WITHHELD if missing else _WHOLE
-        made = whole_list(found.parts, output)
-        self._made.append(made)
-        return _counted(found._replace(state=state, parts=made), found, output)
+        return _counted(found._replace(state=state, parts=whole_list(found.parts, output)), found, output)
 
     def _take(self, op: Op, found: ReadList) -> None:
         stamp = self._stamps[id(op)]
@@ -283,7 +263,7 @@ class _Restoring:
 
 def _counted(read: ReadList, before: ReadList | None, parts: Sequence[Part]) -> ReadList:
     """A list with what `ListReader` would say of its results."""
-    unanswered, results = (before.unanswered, before.results) if before is not None else (0, 0)
+    loose, unanswered, results = (before.loose, before.unanswered, before.results) if before is not None else (False, 0, 0)
     calls = before.parts.calls if before is not None else 0
     for part in parts:
         if part.kind is _CALL:
@@ -291,4 +271,7 @@ def _counted(read: ReadList, before: ReadList | None, parts: Sequence[Part]) -> 
         elif part.kind is _RESULT:
             results += 1
             unanswered = max(unanswered, results - calls)
-    return read._replace(unanswered=unanswered, results=results)
+            loose = loose or part.position == -1
+    if loose:
+        unanswered += answered_too_early(read.parts)
+    return read._replace(loose=loose, unanswered=unanswered, results=results)

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from genai_processor.errors import ReplayDivergence
-from genai_processor.replay.records import Outcome, Plan
+from genai_processor.replay.decisions import Plan
+from genai_processor.replay.records import Outcome
 
 
 class Done(enum.StrEnum):

@@ -13,21 +13,11 @@ from typing import Any, NoReturn
 
 from genai_processor.errors import ReplayRefusedError
 from genai_processor.replay.boundary import is_verifiable
+from genai_processor.replay.decisions import Choice, Plan
 from genai_processor.replay.live import Keys, Prompt, key_of_prompt, same_system
+from genai_processor.replay.parts import Part, PartKind, PartList, Role
 from genai_processor.replay.proposals import Frame, Proposals, framed, is_value
-from genai_processor.replay.records import (
-    Choice,
-    Ending,
-    Node,
-    Operation,
-    Outcome,
-    Part,
-    PartKind,
-    PartList,
-    Plan,
-    Role,
-    State,
-)
+from genai_processor.replay.records import Ending, Node, Operation, Outcome, State
 from genai_processor.replay.stopping import Latch, named
 from genai_processor.replay.values import difference
 

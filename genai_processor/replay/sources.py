@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from genai_processor.replay.digests import EMPTY
+from genai_processor.replay.items import Gap
 from genai_processor.replay.lists import ListReader, ReadList
-from genai_processor.replay.messages import Gap, in_order
+from genai_processor.replay.messages import in_order
+from genai_processor.replay.parts import EMPTY
 from genai_processor.replay.records import OrderEvidence, State
 from genai_processor.spans.messages import from_events, nested
 from genai_processor.spans.records import Span

@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 import genai_processor.attributes as names
-from genai_processor.replay.records import Part, PartKind, Role
+from genai_processor.replay.parts import Part, PartKind, Role
 from genai_processor.replay.stamps import CONVERSATION, RESPONSE, VERSION, Base, Stamp, StampedList, name_of_key
 
 _SLOT: Final = re.compile(r"([a-z]+)\.([a-z]+)(?:@(-?[0-9]{1,9}))? ([0-9a-f]{32})(?: (\S+)(?: (\S+))?)?")

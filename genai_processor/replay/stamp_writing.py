@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import genai_processor.attributes as names
-from genai_processor.replay.records import Part, PartList
+from genai_processor.replay.parts import Part, PartList
 from genai_processor.replay.stamps import MAX_SLOTS, VERSION, keyed, name_of_key
 
 _MAX_ID: Final = 256

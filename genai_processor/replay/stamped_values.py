@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from genai_processor.replay.containers import container_lists
-from genai_processor.replay.digests import EMPTY
 from genai_processor.replay.lookup import Op
-from genai_processor.replay.records import Operation, Part, PartKind, PartList
+from genai_processor.replay.parts import EMPTY, Part, PartKind, PartList
+from genai_processor.replay.records import Operation
 from genai_processor.replay.stamps import keyed
 from genai_processor.replay.tree import Draft
 

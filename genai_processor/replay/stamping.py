@@ -14,10 +14,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from genai_processor.attributes import GENAI_REPLAY_VERSION
-from genai_processor.replay.digests import content_digest, marks_after, part_list
+from genai_processor.replay.digests import content_digest
 from genai_processor.replay.lists import ListReader
+from genai_processor.replay.parts import PartList, Role, part_list
 from genai_processor.replay.recording.requests import Request, request_of
-from genai_processor.replay.records import PartList, Role, State
+from genai_processor.replay.records import State
 from genai_processor.replay.sources import best_source
 from genai_processor.replay.stamp_writing import too_large, written, written_base
 from genai_processor.replay.stamps import MAX_SLOTS, REQUEST, key_of
@@ -52,7 +53,7 @@ class _Run:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.inputs = ListReader(keep_values=False, length_limit=limit, grows=True)
+        self.inputs = ListReader(keep_values=False, length_limit=limit)
         self.outputs = ListReader(keep_values=False, length_limit=limit)
         self.stamped: dict[int, _Stamped] = {}
         self.sizes: deque[int] = deque(maxlen=_HISTORIES)
@@ -167,7 +168,7 @@ class Stamping:
         run.remember(inputs.mark, _Stamped(written_base(inputs, None, self._key), length, whole))
         if output is not None and len(output):
             name = written_base(inputs, output, self._key)
-            run.remember(marks_after(inputs, output), _Stamped(name, length + len(output), whole))
+            run.remember(inputs.mark_after(output), _Stamped(name, length + len(output), whole))
         return base
 
     def _put_back(self, key: str, run: _Run) -> None:

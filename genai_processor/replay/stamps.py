@@ -15,8 +15,7 @@ import hmac
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from genai_processor.replay.digests import part_list
-from genai_processor.replay.records import Part, PartKind, PartList
+from genai_processor.replay.parts import Part, PartKind, PartList, part_list
 
 VERSION: Final = "1"
 """Of how lists are read and digests made. It goes up when `digests`, `lists` or `messages` come to read a list otherwise."""
@@ -109,4 +108,4 @@ def whole_list(inputs: PartList, output: Iterable[Part]) -> PartList:
         if part.kind is PartKind.CALL:
             part, calls = part._replace(position=calls), calls + 1
         said.append(part)
-    return part_list(said, inputs, grows=True)
+    return part_list(said, inputs)

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from genai_processor.errors import ReplayDivergence, ReplayError
-from genai_processor.replay.records import EdgeKind, Node, Outcome, Plan
+from genai_processor.replay.decisions import Plan
+from genai_processor.replay.records import EdgeKind, Node, Outcome
 from genai_processor.replay.results import ReplayBoundary
 
 

@@ -105,8 +105,7 @@ class Tree:
         self._place(order, merged)
         names = {shown.conversation for shown in spans if shown.conversation is not None}
         self.conversation = next(iter(names)) if len(names) == 1 else None
-        for draft in self.nodes:
-            draft.conversation = self._conversation_of(draft)
+        self._name_conversations(bool(names))
 
     @staticmethod
     def _walk(
@@ -191,15 +190,15 @@ class Tree:
             if draft.witnesses:
                 draft.witnesses.sort(key=lambda shown: shown.span_id)
 
-    def _conversation_of(self, draft: Draft) -> str | None:
-        if self.conversation is not None:
-            return self.conversation
-        found: Draft | None = draft
-        while found is not None:
-            if found.shown.conversation is not None:
-                return found.shown.conversation
-            found = found.above
-        return None
+    def _name_conversations(self, named: bool) -> None:
+        """Give each node the conversation of its trace, or the one that it or the innermost container around it names."""
+        if self.conversation is not None or not named:
+            for draft in self.nodes:
+                draft.conversation = self.conversation
+            return
+        for draft in (*self.holders, *self.nodes):
+            around = draft.above.conversation if draft.above is not None else None
+            draft.conversation = draft.shown.conversation or around
 
 
 def _nested_views(order: list[Draft], several: frozenset[int]) -> list[tuple[Draft, Draft]]:
@@ -262,6 +261,25 @@ def _same_call(outer: Draft, inner: Draft) -> bool:
         return other is None or same_tool(one, other)
     # `shop-refund` is `refund` of a plugin; `check_refund` may be another tool, which calls `refund`.
     return same_tool(one, other) and (one == other or not (one or "").removesuffix(other or "").endswith("_"))
+
+
+def composite_around(scope: Draft | None, known: dict[int, Draft | None]) -> Draft | None:
+    """The innermost composite tool that a scope is, or is inside of.
+
+    Args:
+        scope: The scope.
+        known: What was found so far, to be given again.
+    """
+    path: list[Draft] = []
+    while scope is not None and not scope.composite:
+        if id(scope) in known:
+            scope = known[id(scope)]
+            break
+        path.append(scope)
+        scope = scope.scope
+    for passed in path:
+        known[id(passed)] = scope
+    return scope
 
 
 def link_target(trees: Mapping[str, Tree], link: Link) -> Draft | None:

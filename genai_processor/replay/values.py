@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from genai_processor.replay.digests import EMPTY, failure_digest, output_digest, part_digest, part_list
-from genai_processor.replay.records import Ending, Node, Operation, Outcome, Part, PartKind, PartList, Role, State
+from genai_processor.replay.digests import part_digest
+from genai_processor.replay.parts import EMPTY, Part, PartKind, PartList, Role, part_list
+from genai_processor.replay.records import Ending, Node, Operation, Outcome, State
 
 _SHOWN = 160
 _MOST = 5
@@ -43,14 +44,12 @@ def outcome_of(node: Node, made: Any) -> Outcome:
     if isinstance(made, Outcome):
         return made
     parts = _parts_of(node, made)
-    finish = node.outcome.finish
-    return Outcome(Ending.VALUE, State.WHOLE, parts, finish, digest=output_digest(parts, finish))
+    return Outcome(Ending.VALUE, State.WHOLE, parts, node.outcome.finish)
 
 
 def failed(error: BaseException) -> Outcome:
     """What a recompute function raised, as an outcome."""
-    name, message = type(error).__qualname__, str(error)
-    return Outcome(Ending.FAILURE, State.WHOLE, EMPTY, None, name, message, failure_digest(name, message))
+    return Outcome(Ending.FAILURE, State.WHOLE, EMPTY, None, type(error).__qualname__, str(error))
 
 
 def _parts_of(node: Node, made: Any) -> PartList:

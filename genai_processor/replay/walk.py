@@ -13,8 +13,10 @@ from typing import NamedTuple
 
 from genai_processor.errors import ReplayDivergence, ReplayRefusedError
 from genai_processor.replay.asked import Arrange, NodeRun, Recompute, Way, by_name
-from genai_processor.replay.digests import input_digest, part_list
-from genai_processor.replay.records import Edge, EdgeKind, Ending, Node, Outcome, Part, PartList, Plan
+from genai_processor.replay.decisions import Plan
+from genai_processor.replay.digests import input_digest
+from genai_processor.replay.parts import Part, PartList, part_list
+from genai_processor.replay.records import Edge, EdgeKind, Ending, Node, Outcome
 from genai_processor.replay.results import Done, ReplayBoundary, ReplayResult
 from genai_processor.replay.values import difference, outcome_difference, outcome_of, with_value
 

@@ -32,7 +32,10 @@ from benchmarks.incidents.langgraph import (
     run_async,
     tool,
 )
+from genai_processor.guard.attempt import Attempt
 from genai_processor.guard.bindings import current
+from genai_processor.guard.calls import Call
+from genai_processor.guard.hooks.langgraph import _GraphRun
 from genai_processor.guard.runs import current_run
 from genai_processor.ledger import State
 
@@ -171,6 +174,32 @@ def test_not_even_if_both_agents_are_at_work_at_once(guarded: Install) -> None:
     run_async(agent([calls], tool(delegate, "delegate"), checkpointer=InMemorySaver()))
     [entry] = guard.ledger.by_call("thread-1", "toolu_d1")
     assert (entry.state, entry.reason) == (State.QUARANTINED, "effect_before_pause")
+
+
+def test_runs_may_begin_and_end_in_many_threads_inside_one_call(guarded: Install) -> None:
+    """A tool's body may ask several agents at once."""
+    attempt, errors = guarded().begin(Call("delegate", "toolu_1")), list[BaseException]()
+    assert isinstance(attempt, Attempt)
+
+    def work() -> None:
+        try:
+            with attempt.inside():
+                for _ in range(2_000):
+                    _GraphRun.within(None).over()
+        except BaseException as error:  # noqa: BLE001
+            errors.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert errors == []
 
 
 def test_a_stream_leaks_nothing_into_whoever_reads_it(guarded: Install) -> None:

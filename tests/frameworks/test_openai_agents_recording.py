@@ -194,9 +194,9 @@ def test_a_request_that_goes_on_from_a_response_is_stamped_with_all_that_the_pro
     spans = recorder.spans()
     bare = plan([one._replace(attributes=_unstamped(one.attributes)) for one in spans], declared=DECLARED)
     found = plan(spans, declared=DECLARED)
-    assert sorted(bare.decisions[node.key].choice for node in models(bare)) == [Choice.RECOMPUTE, Choice.REFUSE]
+    assert Choice.REFUSE in [bare.decisions[node.key].choice for node in models(bare)]
+    assert Choice.REFUSE not in [found.decisions[node.key].choice for node in models(found)]
     _, last = models(found)
-    assert found.decisions[last.key].choice is not Choice.REFUSE
     assert last.inputs.order is OrderEvidence.STAMP
     assert [part.value for part in last.inputs.parts if part.kind == "result"] == ["found q0", "found q1"]
     assert last.inputs.parts[0].value == "compare"
@@ -218,11 +218,6 @@ def test_a_request_that_goes_on_from_a_response_of_somebody_else_is_refused(inst
 
 
 def test_a_request_in_a_conversation_that_the_provider_keeps_is_refused(instrumentation: Any) -> None:
-    with recording(record_for_replay=False) as recorder:
-        instrumentation(recorder, content=True)
-        run(conversation_id="conv_1")
-    bare = plan(recorder.spans(), declared=DECLARED)
-    assert Choice.RECOMPUTE in {bare.decisions[node.key].choice for node in models(bare)}  # nobody could know
     with recording() as recorder:
         instrumentation(recorder, content=True)
         run(conversation_id="conv_1")

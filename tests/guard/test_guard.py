@@ -335,6 +335,23 @@ def test_what_makes_no_sense_is_said_at_once() -> None:
         Guard(lease_seconds=0)
     with pytest.raises(LedgerURLError):
         Guard("nowhere://")
+    with pytest.raises(TypeError, match=r"not_started_on\['pay'\] takes classes of exceptions"):
+        Guard(not_started_on={"pay": "ValueError"})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match="not_started_on takes classes of exceptions"):
+        Guard().tool(not_started_on=(ValueError(),))  # type: ignore[arg-type]
+
+
+def test_one_exception_by_which_a_tool_says_that_it_did_nothing_may_stand_for_itself() -> None:
+    guard = Guard(mode="enforce", scope="s", not_started_on={"pay": BlockingIOError})  # type: ignore[dict-item]
+
+    @guard.tool(not_started_on=ValueError)  # type: ignore[arg-type]
+    def pay(error: type[Exception]) -> None:
+        raise error
+
+    for error in (BlockingIOError, ValueError):
+        for _ in range(2):
+            with pytest.raises(error):
+                pay(error)
 
 
 def test_a_released_call_keeps_its_key_and_is_released_once(url: str) -> None:

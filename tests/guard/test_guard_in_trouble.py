@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from contextvars import Context
 from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
@@ -221,6 +222,39 @@ def test_the_event_loop_goes_on_while_a_claim_waits(tmp_path: Path) -> None:
 
     assert asyncio.run(story()) == "paid 1, True"
     other.close()
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite"])
+def test_the_event_loop_goes_on_while_the_users_store_keeps_a_result(url: str, tmp_path: Path) -> None:
+    class Store:
+        """Takes as long as the event loop needs to go on."""
+
+        saving, went_on = threading.Event(), threading.Event()
+        saw_it_go_on = False
+
+        def save(self, entry_id: str, value: Any) -> None:
+            self.saving.set()
+            self.saw_it_go_on = self.went_on.wait(20)
+
+        def load(self, entry_id: str) -> None:
+            return None
+
+    store = Store()
+    guard = Guard(f"sqlite:///{tmp_path}/ledger.db" if url == "sqlite" else url, results=store, scope="s")
+
+    @guard.tool()
+    async def pay(order: int) -> str:
+        return f"paid {order}"
+
+    async def story() -> str:
+        task = asyncio.ensure_future(pay(1))
+        while not store.saving.is_set():
+            await asyncio.sleep(0.001)
+        store.went_on.set()
+        return await task
+
+    assert asyncio.run(story()) == "paid 1"
+    assert store.saw_it_go_on
 
 
 # -- forks -------------------------------------------------------------------------------------------------------------

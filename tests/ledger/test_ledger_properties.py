@@ -153,7 +153,7 @@ class AgainstANaiveLedger(RuleBasedStateMachine):
         self.ledger.finish(held(self.ledger, entry_id, attempt), outcome)
         if stale:
             self.expect(entry, ENDS[outcome], started=entry.started_ns is not None)
-        elif outcome in (Outcome.RETURNED, Outcome.FAILED):
+        elif outcome in (Outcome.RETURNED, Outcome.UNSEEN, Outcome.FAILED):
             self.expect(entry, Event.SEEN_QUARANTINED)
 
     @rule(entry_id=entries)

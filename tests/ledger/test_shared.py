@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
@@ -16,7 +17,9 @@ from test_ledger_properties import call_ids, claims, digests, outcomes, scopes, 
 from test_noted import sightings
 
 from genai_processor.errors import LedgerError
-from genai_processor.ledger import Claim, Granted, MemoryLedger, Outcome, Resolution, Sighting, State, conformance
+from genai_processor.ledger import Claim, Entry, Granted, MemoryLedger, Outcome, Resolution, Sighting, State, conformance
+from genai_processor.ledger.shared_store import Reply
+from genai_processor.ledger.snapshot import Request
 
 
 def test_it_conforms(shared: Shared) -> None:
@@ -137,3 +140,49 @@ def test_a_claim_leaves_a_lease_that_ran_out_alone_that_is_of_another_action(sha
         assert isinstance(ledger.claim(Claim("s", "pay", digest=digest, lease_ns=1)), Granted)
         now[0] += 10
     assert ledger.counts()[State.CLAIMED] == 2
+
+
+def test_what_is_lost_is_found_whatever_else_has_had_a_lease(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Further attempts of idempotent tools have leases, too; these end, with the attempt or in time."""
+    monkeypatch.setattr("genai_processor.ledger.shared._AT_ONCE", 4)
+    now, asked = [1_000], itertools.count()
+
+    def clock() -> int:
+        assert next(asked) < 200, "it looks at the same entries for ever"
+        return now[0]
+
+    ledger = shared.make(clock=clock)
+
+    def claim(call_id: str, effect: str) -> Entry:
+        answer = ledger.claim(Claim("s", "pay", call_id, digest=call_id, effect=effect, lease_ns=1))
+        assert isinstance(answer, Granted)
+        return answer.entry
+
+    for number in range(12):
+        ledger.finish(claim(f"toolu_{number}again", "idempotent"), Outcome.RETURNED)
+        again = claim(f"toolu_{number}again", "idempotent")
+        if number % 2:
+            ledger.finish(again, Outcome.RETURNED)
+    now[0] += 10
+    lost = claim("toolu_lost", "non_idempotent")
+    now[0] += 10
+    assert [entry.entry_id for entry in ledger.expire()] == [lost.entry_id]
+    assert ledger.expire() == ()
+
+
+def test_no_operation_looks_after_many_claims_at_once(shared: Shared) -> None:
+    """PostgreSQL with 20 connections has 1,280 locks for all its sessions, and six are taken for each entry."""
+    now = [1_000]
+    ledger, at_once = shared.make(clock=lambda: now[0]), list[int]()
+    for number in range(150):
+        assert isinstance(ledger.claim(Claim("s", "pay", f"toolu_{number}", digest=f"{number}", lease_ns=1)), Granted)
+    now[0] += 10
+    ask = ledger._store.ask
+
+    def counted(request: Request, deadline: float) -> Reply:
+        at_once.append(len(request.writes))
+        return ask(request, deadline)
+
+    ledger._store.ask = counted  # type: ignore[method-assign]
+    assert len(ledger.expire()) == 150
+    assert max(at_once) <= 100

@@ -23,6 +23,7 @@ def step(state: State, event: Event, flag: tuple[bool, bool, bool] = (False, Fal
     ("state", "event", "after"),
     [
         ("claimed", "returned", "completed"),
+        ("claimed", "returned_unseen", "undelivered"),
         ("claimed", "rejected", "not_started"),
         ("claimed", "paused", "paused"),
         ("claimed", "failed", "quarantined"),
@@ -33,6 +34,7 @@ def step(state: State, event: Event, flag: tuple[bool, bool, bool] = (False, Fal
         ("completed", "undelivered", "undelivered"),
         ("completed", "lost", "completed"),
         ("quarantined", "returned", "completed"),
+        ("quarantined", "returned_unseen", "undelivered"),
         ("quarantined", "rejected", "not_started"),
         ("quarantined", "paused", "quarantined"),
         ("not_started", "started", "quarantined"),
@@ -60,7 +62,7 @@ def test_proof_of_a_start_beats_proof_of_none() -> None:
     assert next_state(State.QUARANTINED, Event.REJECTED, started=True) is State.QUARANTINED
 
 
-@pytest.mark.parametrize("event", [Event.RETURNED, Event.REJECTED, Event.PAUSED])
+@pytest.mark.parametrize("event", [Event.RETURNED, Event.RETURNED_UNSEEN, Event.REJECTED, Event.PAUSED])
 def test_no_good_end_undoes_an_uncertain_child(event: Event) -> None:
     for state in (State.CLAIMED, State.QUARANTINED):
         assert next_state(state, event, child_uncertain=True) is State.QUARANTINED
@@ -108,7 +110,7 @@ def test_quarantine_is_left_by_the_guard_s_own_word_or_a_person_only(
     for event, *flag in path:
         after = step(state, event, (flag[0], flag[1], flag[2]))
         if state is State.QUARANTINED and after not in (None, State.QUARANTINED):
-            assert event in (Event.RETURNED, Event.REJECTED, Event.SETTLED)
+            assert event in (Event.RETURNED, Event.RETURNED_UNSEEN, Event.REJECTED, Event.SETTLED)
         state = after or state
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from support.plans import Making, answered, calls, retrievals, says, user
 
+from genai_processor.replay.decisions import Plan
 from genai_processor.replay.difference import Parting, differences
-from genai_processor.replay.records import Plan
 
 OTHER = "cd" * 16
 

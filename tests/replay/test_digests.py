@@ -9,17 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genai_processor.replay.digests import (
-    canonical_value,
-    content_digest,
-    failure_digest,
-    finish_class,
-    output_digest,
-    part_digest,
-    part_list,
-    unwrapped,
-)
-from genai_processor.replay.records import Part, PartKind, Role
+from genai_processor.replay.digests import content_digest, failure_digest, finish_class, output_digest, part_digest
+from genai_processor.replay.forms import canonical_value, unwrapped
+from genai_processor.replay.parts import Part, PartKind, Role, part_list
 
 ALIKE: dict[str, tuple[Any, Any]] = {
     "quoted text": ('"r1"', "r1"),

@@ -14,7 +14,8 @@ from support.plans import Making, answered, calls, says, user
 
 from genai_processor.errors import ReplayDivergence
 from genai_processor.replay.asked import NodeRun
-from genai_processor.replay.records import Choice, Mode, Part, Plan, Reason
+from genai_processor.replay.decisions import Choice, Mode, Plan, Reason
+from genai_processor.replay.parts import Part
 from genai_processor.replay.replayer import areplay, replay, resume
 from genai_processor.replay.results import Done
 

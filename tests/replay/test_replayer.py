@@ -12,7 +12,8 @@ from support.plans import Making, answered, calls, failure, retrievals, says, us
 
 from genai_processor.errors import ReplayDivergence, ReplayRefusedError
 from genai_processor.replay.asked import NodeRun
-from genai_processor.replay.records import Choice, EdgeKind, Ending, Mode, Outcome, Plan, Reason
+from genai_processor.replay.decisions import Choice, Mode, Plan, Reason
+from genai_processor.replay.records import EdgeKind, Ending, Outcome
 from genai_processor.replay.replayer import areplay, aresume, replay, resume
 from genai_processor.replay.results import Done
 from genai_processor.replay.values import outcome_of

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.stamps import stamp_of, stamped
 
-from genai_processor.replay.digests import part_digest, part_list
-from genai_processor.replay.records import Part, PartKind, Role
+from genai_processor.replay.digests import part_digest
+from genai_processor.replay.parts import Part, PartKind, Role, part_list
 from genai_processor.replay.stamp_reading import read_stamp
 from genai_processor.replay.stamp_writing import written
 from genai_processor.replay.stamps import VERSION, key_of, keyed

@@ -6,26 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from genai_processor.replay.digests import EMPTY, failure_digest, input_digest, output_digest, part_list
+from genai_processor.replay.decisions import Choice, Container, Decision, Declared, Mode, Plan, Reason
+from genai_processor.replay.parts import EMPTY, Part, PartKind, Role, part_list
 from genai_processor.replay.records import (
-    Choice,
-    Container,
-    Decision,
-    Declared,
     Edge,
     EdgeKind,
     Ending,
     Inputs,
-    Mode,
     Node,
     Operation,
     OrderEvidence,
     Outcome,
-    Part,
-    PartKind,
-    Plan,
-    Reason,
-    Role,
     State,
     Structure,
     key_of,
@@ -89,12 +80,12 @@ class Making:
     ) -> Node:
         parts = part_list(positioned(inputs))
         key = key_of(self.trace, span_id)
-        given = Inputs(State.WHOLE, parts, OrderEvidence.ARRAY, digest=input_digest(parts))
+        given = Inputs(State.WHOLE, parts, OrderEvidence.ARRAY)
         if isinstance(outputs, Outcome):
             outcome = outputs
         else:
             said = part_list(placed(outputs))
-            outcome = Outcome(Ending.VALUE, State.WHOLE, said, digest=output_digest(said))
+            outcome = Outcome(Ending.VALUE, State.WHOLE, said)
         node = self._node(key, span_id, Operation.INFERENCE, "chat", None, given, outcome, agent=agent)
         return self._add(node, self._edges_into(key, parts), choice, modes, reasons, **more)
 
@@ -115,7 +106,7 @@ class Making:
     ) -> Node:
         key = key_of(self.trace, span_id)
         parts = part_list([call._replace(position=0)])
-        given = Inputs(State.WHOLE, parts, OrderEvidence.NO_LIST, digest=input_digest(parts))
+        given = Inputs(State.WHOLE, parts, OrderEvidence.NO_LIST)
         edges = [
             Edge(EdgeKind.PROPOSAL, node.key, key, 0, slot)
             for node in self.nodes
@@ -173,7 +164,7 @@ class Making:
 
 
 def failure(error_type: str, message: str, ending: Ending = Ending.FAILURE) -> Outcome:
-    return Outcome(ending, State.WHOLE, EMPTY, None, error_type, message, failure_digest(error_type, message))
+    return Outcome(ending, State.WHOLE, EMPTY, None, error_type, message)
 
 
 def answered(call: Part, value: Any) -> Part:

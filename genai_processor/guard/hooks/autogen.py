@@ -22,10 +22,9 @@ from genai_processor.guard.generators import asteps_of_call
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks.base import Hook, Target, argument, same_calls
 from genai_processor.guard.refused import Refused
-from genai_processor.guard.running import Manners, answer, arun
+from genai_processor.guard.running import Manners, answer, arun, delivered
 from genai_processor.guard.runs import Run
 from genai_processor.guard.streams import Steps, run_of_asteps, stepwise
-from genai_processor.guard.threads import tell
 from genai_processor.guard.variables import holding
 from genai_processor.ledger.ids import random_id
 
@@ -131,7 +130,7 @@ async def _process(
     try:
         async for event in events:
             if hasattr(event, "chat_message"):  # a response: whoever gets it may not listen any longer
-                await tell(guard.threads, partial(guard.delivered, run.delivered()))
+                delivered(guard, run)
             yield event
     finally:
         await events.aclose()

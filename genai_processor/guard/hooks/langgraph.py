@@ -7,13 +7,16 @@ not lost, as long as its thread is what tells calls apart: whoever goes on with 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
+from genai_processor.forks import guard_with_lock
 from genai_processor.guard import bindings
+from genai_processor.guard.bindings import Bound
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks.base import Hook, Target, argument, is_replayed
 from genai_processor.guard.hooks.langchain_core import tool_node_messages
@@ -35,6 +38,7 @@ class _GraphRun(Run):
         keeps: Its thread may keep what it has done: no part of another graph, which has no thread of its own.
         goes_on: Once paused, it goes on from where it was, and does not begin again.
         saved: Ids of the calls whose results are in that thread.
+        accountable: Of the call in whose body it is, nothing but this run has made calls.
     """
 
     def __init__(self, scope: str | None = None, hint: str | None = None) -> None:
@@ -44,13 +48,9 @@ class _GraphRun(Run):
         self.goes_on = False
         self.saved: frozenset[str] = frozenset()
         self._within = within = bindings.current()
-        self._accountable = within is not None and not within.outside
+        self.accountable = within is not None and not within.outside
         if within is not None:
-            others = _within.setdefault(id(within), [])
-            others.append(self)
-            if len(others) > 1:
-                for one in tuple(others):
-                    one._accountable = False
+            _going_on.began(within, self)
 
     def died(self) -> tuple[Entry, ...]:
         return tuple(one for one in super().died() if one.scope != self.thread or one.call_id not in self.saved)
@@ -59,21 +59,44 @@ class _GraphRun(Run):
         """Whether it has died. If it waits for somebody, what it did is no reason not to begin the body around it again."""
         if not isinstance(error, pauses()):
             return not isinstance(error, GeneratorExit)
-        if self._within is not None and self._accountable and self.goes_on:
+        if self._within is not None and self.accountable and self.goes_on:
             self._within.outside = False
         return False
 
     def over(self) -> None:
         """Note that it has ended, in whatever way."""
         if self._within is not None:
-            others = _within[id(self._within)]
-            others.remove(self)
+            _going_on.ended(self._within, self)
+
+
+class _GoingOn:
+    """The runs that go on in the bodies of calls, where threads may begin several at once."""
+
+    _lock: threading.RLock
+
+    def __init__(self) -> None:
+        guard_with_lock(self)
+        self._runs: dict[int, list[_GraphRun]] = {}  # by the id of the call
+
+    def began(self, within: Bound, run: _GraphRun) -> None:
+        """Note a run. Of several nobody can tell which one has made a call."""
+        with self._lock:
+            others = self._runs.setdefault(id(within), [])
+            others.append(run)
+            if len(others) > 1:
+                for one in others:
+                    one.accountable = False
+
+    def ended(self, within: Bound, run: _GraphRun) -> None:
+        """Note that a run does not go on."""
+        with self._lock:
+            others = self._runs[id(within)]
+            others.remove(run)
             if not others:
-                del _within[id(self._within)]
+                del self._runs[id(within)]
 
 
-_within: Final[dict[int, list[_GraphRun]]] = {}
-"""Id of a call whose body has begun runs -> those that go on."""
+_going_on: Final = _GoingOn()
 
 
 def _new_run(graph: Any, config: Any) -> _GraphRun:

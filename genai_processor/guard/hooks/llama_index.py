@@ -21,7 +21,7 @@ from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks.base import Hook, Target, argument, fits, is_replayed
 from genai_processor.guard.refused import Refused
-from genai_processor.guard.running import Manners, arun, started
+from genai_processor.guard.running import Manners, arun, delivered, started
 from genai_processor.guard.runs import Run, current_run, in_run
 from genai_processor.guard.threads import tell
 from genai_processor.guard.variables import held
@@ -61,7 +61,7 @@ async def _watched(guard: Guard, step: Callable[[], Awaitable[Any]]) -> Any:
             await tell(guard.threads, partial(guard.died, run))
         raise
     if run is not None and event.__class__.__name__ == "StopEvent":
-        await tell(guard.threads, partial(guard.delivered, run.delivered()))
+        delivered(guard, run)
     return event
 
 
@@ -74,7 +74,7 @@ def _parse(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple
 async def _responded(guard: Guard, ctx: Any, output: Any, step: Callable[[], Awaitable[Any]]) -> Any:
     run = current_run()
     if run is not None:  # the model has answered, so it has seen all results
-        await tell(guard.threads, partial(guard.delivered, run.delivered()))
+        delivered(guard, run)
     calls = [[call.tool_name, action_digest(call.tool_kwargs)] for call in output.tool_calls or ()]
     if calls:
         await ctx.store.set(_NOTE, {"turn": random_id(), "calls": calls})

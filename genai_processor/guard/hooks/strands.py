@@ -22,7 +22,7 @@ from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks.base import Hook, Target, argument, is_replayed, same_calls
 from genai_processor.guard.refused import Refused
-from genai_processor.guard.running import Manners, answer, claim, started
+from genai_processor.guard.running import Manners, answer, claim, started, tell_end
 from genai_processor.guard.streams import Steps, run_of_asteps, stepwise
 from genai_processor.guard.threads import tell
 from genai_processor.guard.variables import holding
@@ -120,7 +120,7 @@ async def _telling(
     async with aclosing(stream):
         async for event in stream:
             if _ends(event):
-                await tell(guard.threads, partial(_ended, attempt, event, manners))
+                await tell_end(guard.threads, attempt, partial(_ended, attempt, event, manners))
             yield event
 
 

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from genai_processor.forks import guard_with_lock
 from genai_processor.ledger.ids import random_id
 
 _LATEST: Final = 1_000
@@ -30,8 +31,10 @@ def turn_of(response_id: Any, call_ids: Iterable[Any]) -> str:
 class Turns:
     """Ids for responses that are known by nothing but their identity. Only the latest ones keep theirs."""
 
+    _lock: threading.RLock
+
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        guard_with_lock(self)
         self._known: OrderedDict[int, tuple[Callable[[], Any], str]] = OrderedDict()
 
     def of(self, response: Any) -> str:

@@ -22,7 +22,8 @@ from genai_processor.replay.hooks.base import (
     value_of,
 )
 from genai_processor.replay.live import Message, Prompt, parts_of
-from genai_processor.replay.records import Ending, Node, Outcome, PartKind
+from genai_processor.replay.parts import PartKind
+from genai_processor.replay.records import Ending, Node, Outcome
 from genai_processor.replay.session import Session
 
 MODULES: Final = ("langchain_core.exceptions", "langchain_core.tools", "langgraph.errors")

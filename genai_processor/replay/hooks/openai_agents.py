@@ -15,7 +15,8 @@ from genai_processor.errors import ReplayRefusedError
 from genai_processor.replay.handed_back import exception_of
 from genai_processor.replay.hooks.base import Hook, Target, arguments_text, value_of
 from genai_processor.replay.live import Message, Prompt, parts_of
-from genai_processor.replay.records import Ending, Node, Outcome, PartKind
+from genai_processor.replay.parts import PartKind
+from genai_processor.replay.records import Ending, Node, Outcome
 from genai_processor.replay.session import Session
 
 _MODULES = ("agents.exceptions",)

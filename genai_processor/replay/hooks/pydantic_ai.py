@@ -16,7 +16,8 @@ from typing import Any
 
 from genai_processor.replay.hooks.base import Hook, Target, arguments_text, bound_to, value_of
 from genai_processor.replay.live import Message, Prompt, parts_of
-from genai_processor.replay.records import Ending, Outcome, PartKind
+from genai_processor.replay.parts import PartKind
+from genai_processor.replay.records import Ending, Outcome
 from genai_processor.replay.session import Session
 
 _MODULES = ("pydantic_ai.exceptions",)

@@ -12,9 +12,9 @@ from operator import add
 from typing import Any
 
 from genai_processor.replay.hooks.langchain import messages_of
+from genai_processor.replay.parts import PartList
 from genai_processor.replay.recording.installing import Target, failed
 from genai_processor.replay.recording.requests import Request, asked_here, asking, list_of
-from genai_processor.replay.records import PartList
 
 
 def _request(messages: Any) -> Request | None:

@@ -12,9 +12,9 @@ from inspect import signature
 from typing import Any, Final
 
 from genai_processor.replay.hooks.openai_agents import messages_of
+from genai_processor.replay.parts import PartList
 from genai_processor.replay.recording.installing import Target, failed
 from genai_processor.replay.recording.requests import Request, asked_here, asking, list_of, system_of
-from genai_processor.replay.records import PartList
 from genai_processor.replay.stamps import CONVERSATION, RESPONSE, whole_list
 
 _MOST: Final = 1_024

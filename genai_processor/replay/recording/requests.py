@@ -14,7 +14,8 @@ from typing import Any, Final
 from genai_processor.replay.digests import content_digest
 from genai_processor.replay.lists import ListReader, ReadList
 from genai_processor.replay.messages import items_of
-from genai_processor.replay.records import OrderEvidence, PartList, State
+from genai_processor.replay.parts import PartList
+from genai_processor.replay.records import OrderEvidence, State
 
 MAX_CHARACTERS: Final = 1024 * 1024
 """A list with more text than this is not looked at."""
