@@ -101,7 +101,7 @@ class GenAISpanProcessor(SpanProcessor):
         """Tell everybody behind that a span has begun, and note it."""
         interrupt: BaseException | None = None
         try:  # `Stamper.start` and `stamp` are written out here: a call less on every span of the application
-            if not (EMITTING and EMITTING.here()) and not (REPLAYS.running and REPLAYS.mark(span)):
+            if not (EMITTING and EMITTING.here()) and not (REPLAYS.ever and REPLAYS.mark(span)):
                 self._judge.on_start(span, parent_context)
         except Exception as error:  # noqa: BLE001 - telemetry must not hurt the application
             self._stamper.not_noted(error)

@@ -113,7 +113,7 @@ class Stamper:
     def start(self, span: Span, parent_context: Context | None) -> None:
         """Note that a span has begun. Raises no `Exception`."""
         try:
-            if not (EMITTING and EMITTING.here()) and not (REPLAYS.running and REPLAYS.mark(span)):
+            if not (EMITTING and EMITTING.here()) and not (REPLAYS.ever and REPLAYS.mark(span)):
                 self.judge.on_start(span, parent_context)
         except Exception as error:  # noqa: BLE001 - telemetry must not hurt the application
             self.not_noted(error)

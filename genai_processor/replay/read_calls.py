@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from genai_processor.replay.digests import part_digest
-from genai_processor.replay.failures import error_of, failed, is_cancelled, message_of
+from genai_processor.replay.failures import error_of, failed, is_cancelled, is_control_flow, message_of
 from genai_processor.replay.forms import unwrapped
 from genai_processor.replay.lists import ListReader, ReadList
 from genai_processor.replay.parts import EMPTY, Part, PartKind, PartList, Role, part_list
@@ -55,6 +55,8 @@ def outcome_of(lists: ListReader, call: ToolCall, *, keep: bool) -> Outcome:
     key = (f"{span.trace_id}:{span.span_id}",)
     if call.paused is not None:
         return failed(Ending.PAUSED, parts, call.paused, message_of(span), key)
+    if error is not None and is_control_flow(error[0]):
+        return failed(Ending.PAUSED, parts, error[0], error[1], key)
     if (error and is_cancelled(error[0])) or any(is_cancelled(name) for name in call.error_types):
         return failed(Ending.WAITS, parts, error[0] if error else None, None, key)
     if error is not None:

@@ -162,7 +162,7 @@ def test_a_run_whose_histories_were_dropped_is_recomputed_from_its_producers(mon
 
 def test_a_hook_that_breaks_costs_only_the_stamp(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     monkeypatch.setattr("genai_processor.replay.recording.langchain.list_of", broken)
-    monkeypatch.setattr(installing, "_said", set())
+    monkeypatch.setattr(installing._installed, "said", set())
     with recording() as recorder:
         instrument(recorder, monkeypatch, content=False)
         ran(Scripted(), "invoke")

@@ -228,7 +228,7 @@ def test_a_request_in_a_conversation_that_the_provider_keeps_is_refused(instrume
 
 def test_a_hook_that_breaks_costs_only_the_stamp(instrumentation: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     monkeypatch.setattr("genai_processor.replay.recording.openai_agents.list_of", broken)
-    monkeypatch.setattr(installing, "_said", set())
+    monkeypatch.setattr(installing._installed, "said", set())
     with recording() as recorder:
         instrumentation(recorder, content=False)
         run()

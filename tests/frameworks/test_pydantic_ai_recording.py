@@ -144,7 +144,7 @@ def _unstamped(attributes: Any) -> dict[str, Any]:
 
 def test_a_hook_that_breaks_costs_only_the_stamp(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     monkeypatch.setattr("genai_processor.replay.recording.pydantic_ai.list_of", broken)
-    monkeypatch.setattr(installing, "_said", set())
+    monkeypatch.setattr(installing._installed, "said", set())
     with recording() as recorder:
         run(recorder)
     assert recorder.stamps() == [{}] * 3

@@ -7,18 +7,16 @@ reaches the application: its request is made as ever, and its span has no stamp.
 
 from __future__ import annotations
 
-import inspect
 import logging
-import sys
 import threading
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
-import wrapt
-
-from genai_processor.places import is_imported, version_of
+from genai_processor.forks import guard_with_lock
+from genai_processor.imports import is_whole, when_imported
+from genai_processor.places import UnknownPlaceError, Wrapped, find, take_away, version_of, wrap
 
 _log = logging.getLogger(__name__)
 
@@ -38,60 +36,70 @@ class Target(NamedTuple):
 
     Attributes:
         module: The module of its class.
-        owner: The class.
-        method: The method.
+        name: Class and method.
         parameters: Parameters that the wrapper relies on.
         wrapper: Called in its place.
         optional: Other versions of the framework do without it.
     """
 
     module: str
-    owner: str
-    method: str
+    name: str
     parameters: tuple[str, ...]
     wrapper: Wrapper
     optional: bool = False
 
 
-_MARK: Final = "_self_genai_processor_recording"
-_DEEPEST: Final = 50
+class _Installed:
+    """What is wrapped."""
 
-_lock: Final = threading.RLock()
-_wrapped: Final[dict[tuple[str, str, str], tuple[Any, Any, Any]]] = {}
-_registered: Final[set[tuple[str, ...]]] = set()
-_state = {"on": False}
+    _lock: threading.RLock
+
+    def __init__(self) -> None:
+        guard_with_lock(self)
+        self.on = False
+        self.wrapped: list[Wrapped] = []
+        self.awaited: set[tuple[str, str]] = set()
+        self.said: set[str] = set()
+
+
+_installed: Final = _Installed()
 
 
 def install() -> None:
     """Stand in front of every framework that there is a hook for, now or when it is imported. Idempotent."""
-    with _lock:
-        _state["on"] = True
+    _installed.on = True
     for package in HOOKS:
-        _when_imported((package,), partial(_look_at, package))
+        _await(package, "", partial(_look_at, package))
 
 
 def uninstall() -> None:
-    """Put back what was there. Under somebody else's wrapper ours has to stay, and lets everything pass."""
-    with _lock:
-        _state["on"] = False
-        for key, (owner, original, wrapper) in list(_wrapped.items()):
-            if inspect.getattr_static(owner, key[2], None) is wrapper:
-                setattr(owner, key[2], original)
-                del _wrapped[key]
+    """Put back what was there. Under a stranger's wrapper ours has to stay, and lets everything pass."""
+    _installed.on = False
+    with _installed._lock:
+        wrapped, _installed.wrapped = _installed.wrapped, []
+    for one in reversed(wrapped):
+        take_away(one)
 
 
-def is_on() -> bool:
-    """Whether requests are looked at."""
-    return _state["on"]
+def failed(framework: str) -> None:
+    """Say once that something went wrong in a hook; called while an exception is handled."""
+    if framework not in _installed.said:
+        _installed.said.add(framework)
+        _log.warning(
+            "A request to a model of %s could not be looked at; its span may lack its stamp", framework, exc_info=True
+        )
 
 
-def _when_imported(what: tuple[str, ...], tell: Callable[[], None]) -> None:
-    """Call back when a module, the first of `what`, is imported; at once if it is. For one thing only once."""
-    if is_imported(what[0]):
+def _await(module: str, what: str, tell: Callable[[], None]) -> None:
+    """Call back when a module is imported, at once if it is; for one thing of one that is not, only once."""
+    if is_whole(module):
         tell()
-    elif what not in _registered:
-        _registered.add(what)
-        wrapt.register_post_import_hook(lambda _: tell(), what[0])
+        return
+    with _installed._lock:
+        if (module, what) in _installed.awaited:
+            return
+        _installed.awaited.add((module, what))
+    when_imported(module, lambda _: tell())
 
 
 def _look_at(package: str) -> None:
@@ -101,64 +109,28 @@ def _look_at(package: str) -> None:
         _log.exception("genai_processor could not prepare recording for replay for %s", package)
         return
     for target in targets:
-        _when_imported((target.module, target.owner, target.method), partial(_wrap, package, target))
+        _await(target.module, target.name, partial(_wrap, package, target))
 
 
 def _wrap(package: str, target: Target) -> None:
+    if not _installed.on:
+        return
     try:
-        with _lock:
-            key = (target.module, target.owner, target.method)
-            if not _state["on"]:
-                return
-            problem = _wrap_method(key, target)
-        if problem and not target.optional:
+        wrapped = wrap(find(target.module, target.name, target.parameters), partial(_call, target.wrapper), "recording")
+    except UnknownPlaceError as error:
+        if not target.optional:
             _log.warning(
                 "%s %s is not laid out as genai_processor knows it (%s): what its models are asked is stamped only where "
                 "their spans record it",
                 package,
                 version_of(target.module),
-                problem,
+                error,
             )
-    except Exception:  # noqa: BLE001
-        _log.exception("genai_processor could not wrap %s.%s", target.owner, target.method)
+        return
+    if wrapped is not None:
+        with _installed._lock:
+            _installed.wrapped.append(wrapped)
 
 
-def _wrap_method(key: tuple[str, str, str], target: Target) -> str:
-    """Wrap a method; why not, or ""."""
-    where = f"{target.module}:{target.owner}.{target.method}"
-    owner = getattr(sys.modules.get(target.module), target.owner, None)
-    original = inspect.getattr_static(owner, target.method, None) if owner is not None else None
-    if not callable(original):
-        return f"there is no {where}"
-    found = inspect.signature(original).parameters
-    missing = [name for name in target.parameters if name not in found]
-    if missing:
-        return f"{where} has no {', '.join(missing)}"
-    if _is_wrapped(original):
-        return ""
-    wrapper = wrapt.FunctionWrapper(original, target.wrapper, enabled=is_on)
-    setattr(wrapper, _MARK, True)
-    setattr(owner, target.method, wrapper)
-    _wrapped[key] = owner, original, wrapper
-    return ""
-
-
-def _is_wrapped(function: Any) -> bool:
-    """Whether a wrapper of ours had to stay, under those of others."""
-    for _ in range(_DEEPEST):
-        if function is None or getattr(function, _MARK, False):
-            break
-        function = getattr(function, "__wrapped__", None)
-    return function is not None
-
-
-_said: Final[set[str]] = set()
-
-
-def failed(framework: str) -> None:
-    """Say once that something went wrong in a hook; called while an exception is handled."""
-    if framework not in _said:
-        _said.add(framework)
-        _log.warning(
-            "A request to a model of %s could not be looked at; its span may lack its stamp", framework, exc_info=True
-        )
+def _call(around: Wrapper, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return around(wrapped, instance, args, kwargs) if _installed.on else wrapped(*args, **kwargs)

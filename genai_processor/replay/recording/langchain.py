@@ -131,13 +131,12 @@ async def _astream(
 
 
 _MODULE = "langchain_core.language_models.chat_models"
-_MODEL = "BaseChatModel"
 
 TARGETS = (
-    Target(_MODULE, _MODEL, "generate", ("messages",), _generate),
-    Target(_MODULE, _MODEL, "agenerate", ("messages",), _agenerate),
-    Target(_MODULE, _MODEL, "_generate_with_cache", ("messages",), _answer, optional=True),
-    Target(_MODULE, _MODEL, "_agenerate_with_cache", ("messages",), _aanswer, optional=True),
-    Target(_MODULE, _MODEL, "stream", ("input",), _stream),
-    Target(_MODULE, _MODEL, "astream", ("input",), _astream),
+    Target(_MODULE, "BaseChatModel.generate", ("messages",), _generate),
+    Target(_MODULE, "BaseChatModel.agenerate", ("messages",), _agenerate),
+    Target(_MODULE, "BaseChatModel._generate_with_cache", ("messages",), _answer, optional=True),
+    Target(_MODULE, "BaseChatModel._agenerate_with_cache", ("messages",), _aanswer, optional=True),
+    Target(_MODULE, "BaseChatModel.stream", ("input",), _stream),
+    Target(_MODULE, "BaseChatModel.astream", ("input",), _astream),
 )

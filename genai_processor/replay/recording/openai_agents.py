@@ -108,11 +108,11 @@ async def _stream_response(
                 await events.aclose()
 
 
-def _targets(module: str, owner: str) -> tuple[Target, ...]:
+def _targets(module: str, model: str) -> tuple[Target, ...]:
     return (
-        Target(module, owner, "get_response", ("system_instructions", "input"), _get_response),
-        Target(module, owner, "stream_response", ("system_instructions", "input"), _stream_response),
-        Target(module, owner, "_fetch_response", (), _fetch_response, optional=True),
+        Target(module, f"{model}.get_response", ("system_instructions", "input"), _get_response),
+        Target(module, f"{model}.stream_response", ("system_instructions", "input"), _stream_response),
+        Target(module, f"{model}._fetch_response", (), _fetch_response, optional=True),
     )
 
 

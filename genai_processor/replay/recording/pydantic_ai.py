@@ -42,8 +42,7 @@ def _look_at(wrapped: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
 TARGETS = (
     Target(
         "pydantic_ai.models.instrumented",
-        "InstrumentationSettings",
-        "handle_messages",
+        "InstrumentationSettings.handle_messages",
         ("input_messages", "response", "span", "parameters"),
         _handle_messages,
     ),
