@@ -81,6 +81,7 @@ class GenAISpanProcessor(SpanProcessor):
             logger_provider=logger_provider,
         )
         self._judge = self._stamper.judge
+        self._stamps = self._stamper.stamps
         self._running = [True]
         settings = Settings.from_environ() if settings is None else settings
         if settings.guard == "enforce" and not _is_guarded():
@@ -133,6 +134,8 @@ class GenAISpanProcessor(SpanProcessor):
             judgement = None if replayed or (EMITTING and EMITTING.here()) else self._judge.on_end(span)
             if judgement is not None:
                 forwarded = self._stamper.tell(span, judgement)
+            if self._stamps is not None:
+                forwarded = self._stamper.recorded(forwarded, self._stamps)
         except Exception as error:  # noqa: BLE001
             forwarded = self._stamper.not_judged(span, error)
         finally:

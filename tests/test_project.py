@@ -92,7 +92,7 @@ ARROWS = {
     "retry": {"spans", "errors", "forks", "attributes"},
     "guard": {"retry", "ledger", "spans", "settings", "errors", "forks", "imports", "places", "replays"},
     "reconcile": {"ledger", "errors"},
-    "replay": {"retry", "spans", "errors", "forks", "imports", "places", "replays"},
+    "replay": {"retry", "spans", "errors", "forks", "imports", "places", "replays", "attributes"},
     "cli": {"replay", "retry", "ledger", "reconcile", "spans", "errors", "settings"},
 }
 """What the modules of each package may import of this one, beside their own package."""

@@ -54,6 +54,11 @@ class ReadList(NamedTuple):
     results: int = 0
     answer: bytes = b""
 
+    @property
+    def is_known(self) -> bool:
+        """Whether all its parts are known, be it by their digests only."""
+        return self.state is _WHOLE or self.order is OrderEvidence.STAMP
+
 
 class _Known(NamedTuple):
     text: str
@@ -186,7 +191,7 @@ class ListReader:
             parts.append(_new(Part, (role, kind, tool, digest, position, call_id, value if keep else None, is_missing)))
         made = PartList(prefix, tuple(parts), calls)
         if loose:
-            unanswered += _answered_too_early(made)
+            unanswered += answered_too_early(made)
         state = _REDACTED if marked else _CUT if cut else _WITHHELD if missing or not len(made) else _WHOLE
         return _new(ReadList, (state, made, order, loose, unanswered, results, _answer(items)))
 
@@ -214,7 +219,8 @@ def _call_before(call_id: str | None, prefix: PartList) -> tuple[int, str | None
     return _NO_CALL
 
 
-def _answered_too_early(parts: PartList) -> int:
+def answered_too_early(parts: PartList) -> int:
+    """How many calls of a list come after their results."""
     answered: set[str] = set()
     count = 0
     for part in parts:

@@ -57,6 +57,7 @@ class Op:
         level: How long the longest chain of producers before it is.
         cycle: It is on a cycle.
         fan_in: Two or more independent producers feed its new slots.
+        stamped: What the stamp of its recording says of its input is what is known of it.
     """
 
     __slots__ = (
@@ -79,6 +80,7 @@ class Op:
         "outcome",
         "proposer",
         "read",
+        "stamped",
         "tool",
         "trace_id",
         "unobserved",
@@ -112,10 +114,16 @@ class Op:
         self.level = 0
         self.cycle = False
         self.fan_in = False
-        if shown.operation is _INFERENCE and self.inputs is not None and self.inputs.state is _WHOLE:
-            outcome = self.outcome
-            if outcome.state is _WHOLE and outcome.ending is _VALUE and len(outcome.parts):
-                self.full = self.inputs.parts.mark_after(outcome.parts)
+        self.stamped = False
+        if shown.operation is _INFERENCE:
+            self.complete()
+
+    def complete(self) -> None:
+        """Find what an inference's whole input and output are known by, if they are known."""
+        outcome = self.outcome
+        known = outcome.stamped or (outcome.state is _WHOLE and outcome.ending is _VALUE)
+        if known and self.inputs is not None and self.inputs.is_known and len(outcome.parts):
+            self.full = self.inputs.parts.mark_after(outcome.parts)
 
     def _ask_witnesses(self, draft: Draft) -> None:
         """Take from inner spans what the outermost one leaves out."""

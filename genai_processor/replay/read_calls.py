@@ -67,7 +67,7 @@ def outcome_of(lists: ListReader, call: ToolCall, key: str, *, keep: bool) -> Ou
     if error is not None:
         return failed(Ending.FAILURE, parts, error[0], error[1], (key,))
     if state is _WHOLE:
-        return _new(Outcome, (_VALUE, state, parts, None, None, None, (key,)))
+        return _new(Outcome, (_VALUE, state, parts, None, None, None, (key,), False))
     if span.status == _ERROR:
         return NO_OUTCOME  # it failed, and nothing says how
     return Outcome(Ending.UNKNOWN, state, EMPTY)

@@ -9,13 +9,15 @@ from typing import Any
 
 from genai_processor.replay.containers import CONTAINER_TEXTS
 from genai_processor.replay.digests import content_digest
-from genai_processor.replay.lists import ListReader, best, once
+from genai_processor.replay.lists import ListReader, ReadList, once
 from genai_processor.replay.read_calls import arguments_of, delegated_by, outcome_of
 from genai_processor.replay.read_documents import documents_of
 from genai_processor.replay.read_inferences import held_states, said_by
 from genai_processor.replay.records import Operation, State
 from genai_processor.replay.shown import Link, Shown, Stands
-from genai_processor.replay.sources import sources
+from genai_processor.replay.sources import best_source
+from genai_processor.replay.stamp_reading import read_stamp
+from genai_processor.replay.stamps import Stamp, StampedList, keyed
 from genai_processor.spans import records
 from genai_processor.spans.dialects import Dialect
 from genai_processor.spans.read import CONVERSATION_KEYS, conversation_of, operation_of, read_tool
@@ -64,9 +66,11 @@ class SpanReader:
     Args:
         keep_values: Keep what parts say, not only their digests.
         length_limit: The attribute value length limit of the SDK, 0 if it had none, None if nobody knows.
+        key: What stamps are keyed with (`stamps.key_of`), or b"".
     """
 
-    def __init__(self, *, keep_values: bool = True, length_limit: int | None = None) -> None:
+    def __init__(self, *, keep_values: bool = True, length_limit: int | None = None, key: bytes = b"") -> None:
+        self._key = key
         self._lists = ListReader(keep_values=keep_values, length_limit=length_limit)
         self._outputs = ListReader(keep_values=keep_values, length_limit=length_limit)
         self._keep = keep_values
@@ -151,6 +155,7 @@ class SpanReader:
                 delegated_by(value),
                 b"",
                 (),
+                None,
             ),
         )
 
@@ -158,8 +163,11 @@ class SpanReader:
 
     def _inference(self, span: Span, where: _Where, dialect: Dialect) -> Shown:
         attributes = span.attributes
-        inputs = best(sources(self._lists, span, dialect.inputs, outputs=False))
-        output = best(sources(self._outputs, span, dialect.outputs, outputs=True))
+        inputs, source = best_source(self._lists, span, dialect.inputs, outputs=False)
+        output, said_in = best_source(self._outputs, span, dialect.outputs, outputs=True)
+        stamp = read_stamp(attributes, self._key)
+        if stamp is not None:
+            stamp = _compared(stamp, inputs, source, output, said_in)
         instructions = attributes.get("gen_ai.system_instructions")
         definitions = attributes.get("gen_ai.tool.definitions")
         name = attributes.get("gen_ai.operation.name")
@@ -187,6 +195,7 @@ class SpanReader:
                 (),
                 output.answer if output is not None and output.state is _WHOLE else b"",
                 (),
+                stamp,
             ),
         )
 
@@ -228,6 +237,20 @@ class SpanReader:
             links=_links(span),
             documents=documents,
         )
+
+
+def _compared(stamp: Stamp, inputs: ReadList | None, source: str, output: ReadList | None, said_in: str) -> Stamp:
+    """A stamp, with what it is compared with the lists of its span."""
+    return stamp._replace(
+        inputs=_found_again(stamp.inputs, inputs, source, stamp.key),
+        output=_found_again(stamp.output, output, said_in, stamp.key),
+    )
+
+
+def _found_again(stamped: StampedList | None, read: ReadList | None, source: str, key: bytes) -> StampedList | None:
+    if stamped is None or read is None or read.state is not State.WHOLE or source != stamped.source:
+        return stamped
+    return stamped if keyed(read.parts.digest, key) == stamped.digest else stamped._replace(changed=True)
 
 
 def _may_name_call(attributes: Mapping[str, Any], dialect: Dialect) -> bool:

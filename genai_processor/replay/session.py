@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NoReturn
 
 from genai_processor.errors import ReplayRefusedError
+from genai_processor.replay.boundary import is_verifiable
 from genai_processor.replay.decisions import Choice, Plan
 from genai_processor.replay.digests import content_digest
 from genai_processor.replay.executions import Answer, is_value
@@ -78,7 +79,7 @@ class Session(Latch):
             wanted = node.operation is Operation.TOOL or (self.models and node.operation is Operation.INFERENCE)
             if wanted and not self._answerable(node):
                 refused.append(node)
-            if node.operation is Operation.INFERENCE and node.inputs.state is State.WHOLE:
+            if node.operation is Operation.INFERENCE and (node.inputs.state is State.WHOLE or is_verifiable(node)):
                 self._inferences.append(node)
                 self._by_prompt[keys.of(node.inputs.parts)].append(node)
                 if any(part.position == -1 for part in node.inputs.parts):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from genai_processor.replay.lists import ReadList
 from genai_processor.replay.records import Operation, Outcome, State
+from genai_processor.replay.stamps import Stamp
 from genai_processor.spans.records import View
 
 
@@ -60,6 +61,7 @@ class Shown(NamedTuple):
         answer: For an inference that ended with one text: the digest of a tool's result that says the same; else b"".
         documents: For a retrieval or a reranking: the digests that messages' parts have which say one of its documents, each
             with that one's rank.
+        stamp: For an inference: what its recording says that it read and said, or None.
     """
 
     key: str
@@ -86,3 +88,4 @@ class Shown(NamedTuple):
     delegated: tuple[bytes, ...] = ()
     answer: bytes = b""
     documents: tuple[tuple[bytes, int], ...] = ()
+    stamp: Stamp | None = None

@@ -201,14 +201,15 @@ def _chunk(session: Session, node: Node) -> Any:
 
 
 def _node(session: Session, messages: Iterable[Any]) -> Node:
-    return session.asked(Prompt(parts_of(_messages(messages))))
+    return session.asked(Prompt(parts_of(messages_of(messages))))
 
 
 def _said(message: Any) -> Any:
-    return parts_of(_messages([message]))
+    return parts_of(messages_of([message]))
 
 
-def _messages(messages: Iterable[Any]) -> list[Message]:
+def messages_of(messages: Iterable[Any]) -> list[Message]:
+    """Messages as the conventions write them."""
     return [_message(message) for message in messages]
 
 

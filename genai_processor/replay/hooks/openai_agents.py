@@ -47,7 +47,7 @@ def _replay_model(session: Session, live: Any, agent: Any) -> Any:
             if live is None:
                 return _response(session, node)
             response = await live.get_response(system_instructions, input, *args, **kwargs)
-            session.answered_live(node, parts_of(_messages([item.model_dump() for item in response.output])))
+            session.answered_live(node, parts_of(messages_of([item.model_dump() for item in response.output])))
             return response
 
         async def stream_response(
@@ -60,7 +60,7 @@ def _replay_model(session: Session, live: Any, agent: Any) -> Any:
             async for event in live.stream_response(system_instructions, input, *args, **kwargs):
                 if event.type == "response.completed":  # before anybody runs what it calls
                     output = event.response.output
-                    session.answered_live(node, parts_of(_messages([item.model_dump() for item in output])))
+                    session.answered_live(node, parts_of(messages_of([item.model_dump() for item in output])))
                 yield event
 
         def __getattr__(self, name: str) -> Any:  # what a model may have beside: only a live one has it
@@ -73,11 +73,12 @@ def _replay_model(session: Session, live: Any, agent: Any) -> Any:
 
 def _prompt(agent: Any, system: str | None, given: Any) -> Prompt:
     messages: list[Message] = [{"role": "user", "parts": [{"type": "text", "content": given}]}]
-    parts = parts_of(messages if isinstance(given, str) else _messages(given))
+    parts = parts_of(messages if isinstance(given, str) else messages_of(given))
     return Prompt(parts, (system,) if system else (), agent.name)
 
 
-def _messages(items: list[Any]) -> list[Message]:
+def messages_of(items: list[Any]) -> list[Message]:
+    """Messages as the conventions write them."""
     return [_message(item) for item in items]
 
 

@@ -69,7 +69,7 @@ def _model(session: Session, given: Any, agent: Any = None) -> Any:
             if session.models:
                 return _response(session, node)
             response = await super().request(messages, model_settings, model_request_parameters)
-            session.answered_live(node, parts_of(_messages([response])))
+            session.answered_live(node, parts_of(messages_of([response])))
             return response
 
         @asynccontextmanager
@@ -136,7 +136,7 @@ def _compare_at_end(session: Session, node: Any, stream: Any) -> None:
     async def compared() -> AsyncIterator[Any]:
         async for event in events():
             yield event
-        session.answered_live(node, parts_of(_messages([stream.get()])))
+        session.answered_live(node, parts_of(messages_of([stream.get()])))
 
     stream._get_event_iterator = compared
 
@@ -148,7 +148,7 @@ def _never(messages: Any, info: Any) -> Any:
 def _prompt(messages: Any, parameters: Any, agent: Any) -> Prompt:
     instructions = [text for text in (_instructions(messages),) if text]
     tools = frozenset(tool.name for tool in (*parameters.function_tools, *parameters.output_tools))
-    return Prompt(parts_of(_messages(messages)), tuple(instructions), getattr(agent, "name", None), tools)
+    return Prompt(parts_of(messages_of(messages)), tuple(instructions), getattr(agent, "name", None), tools)
 
 
 def _instructions(messages: Any) -> str | None:
@@ -158,7 +158,7 @@ def _instructions(messages: Any) -> str | None:
     return None
 
 
-def _messages(messages: Iterable[Any]) -> list[Message]:
+def messages_of(messages: Iterable[Any]) -> list[Message]:
     """Messages as the framework's own instrumentation writes them."""
     return [dict(message) for message in _settings().messages_to_otel_messages(list(messages))]
 
