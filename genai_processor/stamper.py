@@ -42,6 +42,10 @@ _MAX_ENTRIES: Final = 10_000
 class Stamps(Protocol):
     """Makes what a replay has to know of the spans of models. Does no I/O."""
 
+    def began(self, span: Span) -> None:
+        """Note that a span has begun."""
+        ...
+
     def of(self, readable: ReadableSpan) -> dict[str, Any] | None:
         """Return the attributes to write on an ended span, or None for none."""
         ...
@@ -73,6 +77,21 @@ class Judge(Protocol):
         ...
 
 
+class _Beginnings:
+    """A judge that also tells of beginnings, for nobody else pays for that."""
+
+    def __init__(self, judge: Judge, stamps: Stamps) -> None:
+        self._judge = judge
+        self._stamps = stamps
+        self.on_end = judge.on_end
+        self.lost = judge.lost
+
+    def on_start(self, span: Span, parent_context: Context | None) -> None:
+        """Note that a span has begun."""
+        self._judge.on_start(span, parent_context)
+        self._stamps.began(span)
+
+
 class Stamper:
     """Judges, records, tells, and returns the span to forward."""
 
@@ -101,7 +120,7 @@ class Stamper:
         self.ledger: Ledger = MemoryLedger() if ledger is None else ledger
         self.faults = Faults(totals)
         self.recorder: Recorder = recorder_for(self.ledger, self.faults)
-        self.judge = judge
+        self.judge = judge if stamps is None else _Beginnings(judge, stamps)
         self.totals = totals
         self.stamps = stamps
         self._events = Events(logger_provider) if settings.events else None

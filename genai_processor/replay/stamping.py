@@ -17,7 +17,7 @@ from genai_processor.attributes import GENAI_REPLAY_VERSION
 from genai_processor.replay.digests import content_digest
 from genai_processor.replay.lists import ListReader
 from genai_processor.replay.parts import PartList, Role, part_list
-from genai_processor.replay.recording.requests import Request, request_of
+from genai_processor.replay.recording.requests import Request, began, request_of
 from genai_processor.replay.records import State
 from genai_processor.replay.sources import best_source
 from genai_processor.replay.stamp_writing import too_large, written, written_base
@@ -28,6 +28,7 @@ from genai_processor.spans.records import Operation, Span
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.trace import Span as SDKSpan
 
     from genai_processor.spans.dialects import Dialect
 
@@ -92,8 +93,14 @@ class Stamping:
         self._max_bytes = max_bytes
         self._runs: dict[str, _Run] = {}
 
+    def began(self, span: SDKSpan) -> None:
+        """Note that a span has begun: it may show what a model is being asked."""
+        if span._context is not None:
+            began(span._context[1], span._parent[1] if span._parent is not None else None)
+
     def of(self, readable: ReadableSpan) -> dict[str, Any] | None:
         """The stamp of an ended span, as attributes; None if it shows no model's response, or has a stamp."""
+        request = request_of(readable._context[1]) if readable._context is not None else None
         attributes: Any = readable._attributes
         values: Mapping[str, Any] = getattr(attributes, "_dict", attributes) or _NO_RUN
         if MARKER_KEYS.isdisjoint(values) or GENAI_REPLAY_VERSION in values:
@@ -102,7 +109,6 @@ class Stamping:
         kind, dialect = operation_of(span)
         if kind is not Operation.INFERENCE or dialect is None or "_prepare_chat_with_tools" in span.name:
             return None
-        request = request_of(readable._context[1]) if readable._context is not None else None
         size = _size(span)
         if size > MAX_CHARACTERS:
             return too_large()

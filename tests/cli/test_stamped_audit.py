@@ -116,5 +116,8 @@ def test_keyed_stamps_need_the_key(tmp_path: Path) -> None:
     path = recorded(tmp_path, cut, record_for_replay=True, digest_key="k3y")
     assert row(path)[0]["replayable"] == 0
     assert row(path, GENAI_PROCESSOR_DIGEST_KEY="k3y")[0]["replayable"] == 1
+    for key, refused in (("other", 3), ("k3y", 0)):
+        rows = run("scan", "--format", "json", path, GENAI_PROCESSOR_DIGEST_KEY=key).json()["replay"][str(path)].values()
+        assert [row.get("decision") for row in rows].count("refuse") == refused
     plan = run("replay", "plan", "--format", "json", path, GENAI_PROCESSOR_DIGEST_KEY="other").json()
     assert {problem["problem"].partition(":")[0] for problem in plan["problems"]} == {"its stamp for replay is keyed"}

@@ -143,6 +143,25 @@ def test_what_an_application_asks_while_it_reads_a_stream_has_its_own_stamp(monk
     assert inner["genai.replay.input.digest"] != outer["genai.replay.input.digest"]
 
 
+def test_what_a_model_does_to_answer_is_not_stamped_with_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    with recording() as recorder:
+        tracer = recorder.provider.get_tracer("another framework, which no hook knows")
+
+        class Asking(Scripted):
+            def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
+                with (
+                    tracer.start_as_current_span("invoke_agent b", attributes={"gen_ai.operation.name": "invoke_agent"}),
+                    tracer.start_as_current_span("chat inner", attributes={"gen_ai.operation.name": "chat"}),
+                ):
+                    return super()._generate(messages)
+
+        instrument(recorder, monkeypatch, content=False)
+        Asking().invoke("compare")
+    inner, outer = recorder.stamps()
+    assert inner == {}
+    assert outer["genai.replay.input.source"] == "request"
+
+
 def test_a_batch_of_prompts_in_one_call_is_not_stamped_with_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     with recording() as recorder:
         instrument(recorder, monkeypatch, content=False)

@@ -16,7 +16,7 @@ from support.stamps import edited, is_inference, stamp_of, stamped, without_inpu
 from genai_processor.replay import Choice, Declared, Mode, Operation, OrderEvidence, Plan, Planner, State, plan
 from genai_processor.spans.otlp import read_spans
 from genai_processor.spans.records import Span
-from replay.test_properties import ALL, RANK, runs
+from replay.test_properties import ALL, MARKS, RANK, runs
 
 DATA = Path(__file__).parent.parent / "data"
 FILES = sorted(DATA.glob("*/*/*.jsonl"))
@@ -136,6 +136,23 @@ def test_a_stamp_lowers_no_decision_of_any_run(spans: list[Span]) -> None:
     found, bare = plan(poor, declared=ALL), plan([one._replace(attributes=_unstamped(one)) for one in poor], declared=ALL)
     for key in inferences(found):
         assert RANK[found.decisions[key].choice] >= RANK[bare.decisions[key].choice]
+
+
+@settings(max_examples=120, deadline=None)
+@given(runs(), st.data())
+def test_removing_a_value_or_a_piece_of_a_stamp_never_raises_that_nodes_own_decision(
+    spans: list[Span], data: st.DataObject
+) -> None:
+    again = stamped(spans)
+    before = choices(plan(again, declared=ALL))
+    at = data.draw(st.integers(0, len(again) - 1))
+    one = again[at]
+    key = data.draw(st.sampled_from(sorted(set(one.attributes) - set(MARKS))))
+    poorer = one._replace(attributes={name: value for name, value in one.attributes.items() if name != key})
+    after = choices(plan([*again[:at], poorer, *again[at + 1 :]], declared=ALL))
+    own = f"{one.trace_id}:{one.span_id}"
+    if own in before and own in after:
+        assert RANK[after[own]] <= RANK[before[own]]
 
 
 # -- runs by hand --------------------------------------------------------------------------------------------------------

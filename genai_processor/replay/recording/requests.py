@@ -32,15 +32,17 @@ class Request:
         output: What it answered, or None; or what finds it out, once it has been streamed.
         system: Digest of the instructions that stand beside the messages, or b"".
         continues: What the provider kept (`stamps.RESPONSE`, `stamps.CONVERSATION`), or "".
+        begun: The ids of spans that have begun while it was made.
     """
 
-    __slots__ = ("continues", "inputs", "output", "system")
+    __slots__ = ("begun", "continues", "inputs", "output", "system")
 
     def __init__(self, inputs: PartList | None = None, *, system: bytes = b"", continues: str = "") -> None:
         self.inputs = inputs
         self.output: PartList | Callable[[], PartList | None] | None = None
         self.system = system
         self.continues = continues
+        self.begun: set[int] = set()
 
     def answer(self) -> PartList | None:
         """What the model answered, as far as it is known."""
@@ -54,7 +56,7 @@ _shown: Final[dict[int, Request]] = {}
 
 @contextmanager
 def asking(request: Request | None) -> Iterator[None]:
-    """Inside, a model is asked: the spans of models that end there show it."""
+    """Inside, a model is asked: of the spans that begin there, it is shown by those that stand in no other of them."""
     token = _here.set(request)
     try:
         yield
@@ -77,9 +79,20 @@ def shows(span_id: int, request: Request) -> None:
         return
 
 
+def began(span_id: int, parent_id: int | None) -> None:
+    """Note that a span has begun: what a model does to answer, such as asking another one, is no view of its request."""
+    request = _here.get()
+    if request is None:
+        return
+    if parent_id not in request.begun:
+        shows(span_id, request)
+    if len(request.begun) < _MOST:
+        request.begun.add(span_id)
+
+
 def request_of(span_id: int) -> Request | None:
-    """The request that an ending span shows, or None."""
-    return (_shown.pop(span_id, None) if _shown else None) or _here.get()
+    """The request that an ending span shows, or None; it is forgotten then."""
+    return _shown.pop(span_id, None) if _shown else None
 
 
 def list_of(messages: Iterable[Any], before: PartList | None = None) -> PartList | None:
