@@ -35,6 +35,7 @@ class Shown(NamedTuple):
     """What one span says.
 
     Attributes:
+        key: Its key.
         trace_id: Its trace.
         span_id: Its id.
         parent_id: Its parent's id, or None.
@@ -61,6 +62,7 @@ class Shown(NamedTuple):
             with that one's rank.
     """
 
+    key: str
     trace_id: str
     span_id: str
     parent_id: str | None

@@ -17,7 +17,7 @@ from langchain_core.messages import BaseMessage
 from langchain_core.tools import StructuredTool
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
-from support.plans import Making, answered, calls, failure, retrievals, says, user
+from support.plans import Making, calls, failure, one_call, retrievals, user
 from support.traps import Trap
 
 from genai_processor.errors import ReplayDivergence, ReplayRefusedError
@@ -101,15 +101,6 @@ def test_glue_that_orders_results_otherwise_is_found_at_the_synthesis(trap: Trap
     assert caught.value.difference.startswith("the same parts in another order")
 
 
-def one_call(result: Any, prompt: Any) -> Making:
-    made = Making()
-    call = calls("search", {"query": "q"}, "c1")
-    made.chat("01" * 8, [user("compare them")], [call])
-    made.tool("02" * 8, call, result)
-    made.chat("03" * 8, [user("compare them"), call, answered(call, prompt)], [says("end")])
-    return made
-
-
 @pytest.mark.parametrize("handle", [True, False])
 def test_no_framework_swallows_a_stop(trap: Trap, handle: bool) -> None:
     made = Making()
@@ -124,7 +115,7 @@ def test_no_framework_swallows_a_stop(trap: Trap, handle: bool) -> None:
 
 def test_a_recorded_failure_is_worded_by_the_framework(trap: Trap) -> None:
     worded = "Error: BadGateway('502')\n Please fix your mistakes."
-    made = one_call(failure("acme.errors.BadGateway", "502"), worded)
+    made = one_call("compare them", failure("acme.errors.BadGateway", "502"), worded)
     with replaying(made.plan()):
         state = graph(trap, handle_tool_errors=True).invoke(QUESTION)
     assert state["messages"][-1].content == "end"
@@ -143,7 +134,7 @@ def test_a_cancelled_call_waits_until_the_framework_cancels_it(trap: Trap) -> No
 
 
 def test_a_tool_that_runs_by_itself_is_matched_by_its_action(trap: Trap) -> None:
-    made = one_call("x", "x")
+    made = one_call("compare them", "x", "x")
 
     def search(query: str) -> str:
         """Look it up."""

@@ -14,7 +14,7 @@ pytest.importorskip("agents")
 
 from agents import Agent, RunConfig, Runner, function_tool, set_tracing_disabled
 from agents.models.interface import Model
-from support.plans import Making, answered, calls, failure, retrievals, says, user
+from support.plans import Making, answered, calls, failure, one_call, retrievals, says, user
 from support.traps import Trap
 
 from genai_processor.errors import ReplayDivergence
@@ -78,15 +78,6 @@ def test_a_model_that_is_named_only_needs_no_key(trap: Trap) -> None:
         assert asyncio.run(Runner.run(mine, "compare them")).final_output == "the answer"
 
 
-def one_call(result: Any, prompt: Any) -> Making:
-    made = Making()
-    call = calls("search", {"query": "q"}, "c1")
-    made.chat("01" * 8, [user("u")], [call])
-    made.tool("02" * 8, call, result)
-    made.chat("03" * 8, [user("u"), call, answered(call, prompt)], [says("end")])
-    return made
-
-
 def test_no_framework_swallows_a_stop(trap: Trap) -> None:
     made = Making()
     made.chat("01" * 8, [user("u")], [calls("search", {"query": "q"}, "c1")])
@@ -110,9 +101,9 @@ def test_a_stop_in_a_stream_is_not_swallowed(trap: Trap) -> None:
 
 def test_a_recorded_failure_is_worded_by_the_framework(trap: Trap) -> None:
     worded = "An error occurred while running the tool. Please try again."
-    with replaying(one_call(failure("acme.BadGateway", "502"), worded).plan()):
+    with replaying(one_call("u", failure("acme.BadGateway", "502"), worded).plan()):
         assert asyncio.run(Runner.run(agent(trap), "u")).final_output == "end"
-    with pytest.raises(Exception, match="502"), replaying(one_call(failure("acme.BadGateway", "502"), worded).plan()):
+    with pytest.raises(Exception, match="502"), replaying(one_call("u", failure("acme.BadGateway", "502"), worded).plan()):
         asyncio.run(Runner.run(agent(trap, failure_error_function=None), "u"))
 
 
