@@ -119,7 +119,7 @@ class Session(Latch):
         """
         if self._whole and not self.answered:
             self.diverged(
-                "Nothing in the block has asked for anything that is recorded: what ran there ran as ever, if anything did",
+                "Nothing in the block has asked for anything that is recorded: what ran there, if anything did, ran as ever",
                 node=None,
                 where="end",
             )
@@ -129,7 +129,10 @@ class Session(Latch):
         left = [node for node in self._inferences if node.trace_id in traces and node.key not in self.answered]
         if left:
             self.diverged(
-                f"The run has ended, but in the record {named(left[0])} was asked once more", node=left[0], where="end"
+                f"The run has ended, but in the record {named(left[0])} was asked once more. (If a tool that was answered "
+                "runs an agent, or hands over to one, name it in `enter`.)",
+                node=left[0],
+                where="end",
             )
 
     # -- models ------------------------------------------------------------------------------------------------------
