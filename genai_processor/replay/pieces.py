@@ -37,7 +37,7 @@ class Piece(NamedTuple):
     problems: list[tuple[str, Problem]]
 
 
-def decided(groups: Iterable[Sequence[World]], trees: Iterable[Tree], declared: Declared) -> Piece:
+def decided(groups: Sequence[Sequence[World]], trees: Iterable[Tree], declared: Declared) -> Piece:
     """Order and freeze the operations of joined worlds, and decide what is done with them. The worlds are then used up.
 
     Args:
