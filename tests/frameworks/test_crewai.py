@@ -12,17 +12,9 @@ pytest.importorskip("crewai.agents.agent_executor")
 
 from crewai.tools import BaseTool
 from crewai.tools.tool_failure import ToolFailure
-from support.hooked import (
-    effects_when_stopped,
-    entries,
-    hooked,
-    installing_tests,
-    released_intent,
-    states,
-    telling_tests,
-    turns_of,
-)
+from support.hooked import entries, hooked, installing_tests, states
 from support.incidents import incident_tests, refusal, release
+from support.telling import effects_when_stopped, released_intent, telling_tests, turns_of
 
 from benchmarks.incidents import crewai as stories
 from benchmarks.incidents import scripts

@@ -13,13 +13,13 @@ pytest.importorskip("langchain")
 
 from langchain.agents import create_agent
 from langchain.agents.middleware import ToolRetryMiddleware
-from langchain_core.language_models import BaseChatModel
 from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, RetryPolicy
 from support.recordings import Recorded, each
+from support.trapped_langgraph import TrappedModel
 from support.traps import Trap
 
 from genai_processor.errors import ReplayRefusedError
@@ -30,20 +30,6 @@ GENAI, OPENINFERENCE, TRACELOOP, LANGSMITH = (
     f"langchain__{name}" for name in ("genai", "openinference", "traceloop", "langsmith")
 )
 sync_and_async = pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
-
-
-class TrappedModel(BaseChatModel):
-    trap: Any
-
-    @property
-    def _llm_type(self) -> str:
-        return "trapped"
-
-    def _generate(self, *args: Any, **kwargs: Any) -> Any:
-        self.trap.spring("the model")
-
-    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
-        return self
 
 
 def tools(trap: Trap) -> list[StructuredTool]:

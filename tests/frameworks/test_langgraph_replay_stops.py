@@ -13,12 +13,12 @@ import pytest
 
 pytest.importorskip("langgraph")
 
-from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage
 from langchain_core.tools import StructuredTool
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from support.plans import Making, answered, calls, says, user
+from support.trapped_langgraph import TrappedModel
 from support.traps import Trap
 
 from genai_processor.errors import ReplayDivergence
@@ -102,17 +102,6 @@ def test_a_call_with_other_arguments_stops_at_its_node(runs: Callable[[Any], Non
     assert found.got == part_digest(Role.ASSISTANT, PartKind.CALL, "search", {"query": "other"}).hex()
     assert run.answered == frozenset()
     assert dict(found.last_valid_boundary.outcomes) == {}
-
-
-class TrappedModel(BaseChatModel):
-    trap: Any
-
-    @property
-    def _llm_type(self) -> str:
-        return "trapped"
-
-    def _generate(self, *args: Any, **kwargs: Any) -> Any:
-        self.trap.spring("the model")
 
 
 @pytest.mark.parametrize("handle", [True, False])

@@ -13,8 +13,9 @@ pytest.importorskip("llama_index.core")
 from llama_index.core.memory import Memory
 from llama_index.core.tools import FunctionTool
 from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
-from support.hooked import entries, hooked, installing_tests, released_intent, states, telling_tests, turns_of
+from support.hooked import entries, hooked, installing_tests, states
 from support.incidents import incident_tests, refusal
+from support.telling import released_intent, telling_tests, turns_of
 
 from benchmarks.incidents import llama_index as stories
 from benchmarks.incidents import scripts

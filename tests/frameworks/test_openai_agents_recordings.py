@@ -4,41 +4,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 pytest.importorskip("agents")
 
-from agents import Agent, Runner, RunState, function_tool, set_tracing_disabled
-from agents.models.interface import Model
+from agents import Agent, Runner, RunState, function_tool
 from support.recordings import Recorded, each
+from support.trapped_openai_agents import TrappedModel
 from support.traps import Trap
 
 from genai_processor.replay import Operation, replaying
 
+pytestmark = pytest.mark.usefixtures("untraced")
+
 FAILED = "502 Bad Gateway on response leg"
 OFFICIAL, OPENINFERENCE, TRACELOOP = (f"openai-agents__{name}" for name in ("genai-official", "openinference", "traceloop"))
-
-
-@pytest.fixture(autouse=True)
-def untraced() -> Iterator[None]:
-    """Without the SDK's own tracing, which would go to the network."""
-    set_tracing_disabled(True)
-    yield
-    set_tracing_disabled(False)
-
-
-class TrappedModel(Model):
-    def __init__(self, trap: Trap) -> None:
-        self.trap = trap
-
-    async def get_response(self, *args: Any, **kwargs: Any) -> Any:
-        self.trap.spring("the model")
-
-    def stream_response(self, *args: Any, **kwargs: Any) -> Any:
-        self.trap.spring("the model's stream")
 
 
 def agent(trap: Trap, recorded: Recorded, name: str = "agent", said: str = "do it", **of_tools: Any) -> Agent[Any]:

@@ -5,40 +5,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 pytest.importorskip("agents")
 
-from agents import Agent, RunConfig, Runner, function_tool, set_tracing_disabled
-from agents.models.interface import Model
+from agents import Agent, RunConfig, Runner, function_tool
 from support.plans import Making, answered, calls, failure, one_call, retrievals, says, user
+from support.trapped_openai_agents import TrappedModel
 from support.traps import Trap
 
 from genai_processor.errors import ReplayDivergence
 from genai_processor.replay.block import replaying
 from genai_processor.replay.records import Ending
 
-
-@pytest.fixture(autouse=True)
-def untraced() -> Iterator[None]:
-    """Without the SDK's own tracing, which would go to the network."""
-    set_tracing_disabled(True)
-    yield
-    set_tracing_disabled(False)
-
-
-class TrappedModel(Model):
-    def __init__(self, trap: Trap) -> None:
-        self.trap = trap
-
-    async def get_response(self, *args: Any, **kwargs: Any) -> Any:
-        self.trap.spring("the model")
-
-    def stream_response(self, *args: Any, **kwargs: Any) -> Any:
-        self.trap.spring("the model's stream")
+pytestmark = pytest.mark.usefixtures("untraced")
 
 
 def agent(trap: Trap, **of_tool: Any) -> Agent[Any]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -18,7 +18,6 @@ from agents import (
     ModelResponse,
     Runner,
     function_tool,
-    set_tracing_disabled,
 )
 from agents.models.interface import Model
 from agents.usage import Usage
@@ -31,18 +30,13 @@ from openai.types.responses import (
     ResponseTextDeltaEvent,
 )
 from support.plans import Making, answered, calls, retrievals, says, user
+from support.trapped_openai_agents import TrappedModel
 from support.traps import Trap
 
 from genai_processor.errors import ReplayDivergence, ReplayRefusedError
 from genai_processor.replay import replaying
 
-
-@pytest.fixture(autouse=True)
-def untraced() -> Iterator[None]:
-    """Without the SDK's own tracing, which would go to the network."""
-    set_tracing_disabled(True)
-    yield
-    set_tracing_disabled(False)
+pytestmark = pytest.mark.usefixtures("untraced")
 
 
 def text(content: str) -> Any:
@@ -119,17 +113,6 @@ def test_a_live_model_that_says_something_else_stops_at_its_node(stream: bool, t
             asyncio.run(streamed(mine) if stream else Runner.run(mine, "compare them"))  # type: ignore[arg-type]
         assert (caught.value.node, caught.value.where) == (node.key, "output")
         assert caught.value.difference
-
-
-class TrappedModel(Model):
-    def __init__(self, trap: Trap) -> None:
-        self.trap = trap
-
-    async def get_response(self, *args: Any, **kwargs: Any) -> Any:
-        self.trap.spring("the model")
-
-    def stream_response(self, *args: Any, **kwargs: Any) -> Any:
-        self.trap.spring("the stream")
 
 
 def test_an_agent_in_a_guardrail_is_answered_beside_the_run(trap: Trap) -> None:

@@ -6,39 +6,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 pytest.importorskip("agents")
 
-from agents import Agent, Runner, function_tool, set_tracing_disabled
-from agents.models.interface import Model
+from agents import Agent, Runner, function_tool
 from support.plans import Making, answered, calls, says, user
+from support.trapped_openai_agents import TrappedModel
 from support.traps import Trap
 
 from genai_processor.errors import ReplayDivergence
 from genai_processor.replay import replaying
 
-
-@pytest.fixture(autouse=True)
-def untraced() -> Iterator[None]:
-    """Without the SDK's own tracing, which would go to the network."""
-    set_tracing_disabled(True)
-    yield
-    set_tracing_disabled(False)
-
-
-class TrappedModel(Model):
-    def __init__(self, trap: Trap) -> None:
-        self.trap = trap
-
-    async def get_response(self, *args: Any, **kwargs: Any) -> Any:
-        self.trap.spring("the model")
-
-    def stream_response(self, *args: Any, **kwargs: Any) -> Any:
-        self.trap.spring("the model's stream")
+pytestmark = pytest.mark.usefixtures("untraced")
 
 
 def agent(trap: Trap, *tools: Any, name: str = "a") -> Agent[Any]:

@@ -12,17 +12,9 @@ pytest.importorskip("smolagents")
 
 import smolagents
 from smolagents import local_python_executor
-from support.hooked import (
-    effects_when_stopped,
-    entries,
-    hooked,
-    installing_tests,
-    released_intent,
-    states,
-    telling_tests,
-    turns_of,
-)
+from support.hooked import entries, hooked, installing_tests, states
 from support.incidents import incident_tests, refusal
+from support.telling import effects_when_stopped, released_intent, telling_tests, turns_of
 
 from benchmarks.incidents import scripts
 from benchmarks.incidents import smolagents as stories
