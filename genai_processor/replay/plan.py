@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def without_collector() -> Iterator[None]:
+def _without_collector() -> Iterator[None]:
     """Keep the garbage collector out: the records that are made here live on, and it would look at them again and again."""
     enabled = gc.isenabled()
     gc.disable()
@@ -68,7 +68,7 @@ class Planner:
 
     def add_all(self, spans: Iterable[Span | ReadableSpan]) -> None:
         """Take many spans, which is cheaper than one by one: the garbage collector has a rest meanwhile."""
-        with without_collector():
+        with _without_collector():
             for span in spans:
                 self.add(span)
 
@@ -78,7 +78,7 @@ class Planner:
 
     def plan(self) -> Plan:
         """The plan of all spans so far."""
-        with without_collector():
+        with _without_collector():
             return self._plan()
 
     def _plan(self) -> Plan:
