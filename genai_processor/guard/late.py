@@ -75,7 +75,10 @@ def until_it_has_run(begun: Begun, value: Any, threads: Threads | None) -> Any:
 
 
 def _followed(begun: Begun, inner: concurrent.futures.Future[Any]) -> concurrent.futures.Future[Any]:
-    """A future that is done once the ledger has been told: nobody who waits for it finds its call still running."""
+    """A future that is done once the ledger has been told: nobody who waits for it finds its call still running.
+
+    Whoever cancels it while the body runs gets no result, though there may be one.
+    """
     outer: concurrent.futures.Future[Any] = concurrent.futures.Future()
 
     def inner_ended(future: concurrent.futures.Future[Any]) -> None:
@@ -89,6 +92,8 @@ def _followed(begun: Begun, inner: concurrent.futures.Future[Any]) -> concurrent
             begun.returned()
             if outer.set_running_or_notify_cancel():
                 outer.set_result(result)
+            else:
+                begun.not_delivered()
 
     def outer_ended(future: concurrent.futures.Future[Any]) -> None:
         if future.cancelled():

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running a real agent on the record.
-
-with replaying(plan):
-agent.run_sync("…")
-"""
+"""Running a real agent on the record: what is asked for inside of `with replaying(…)` is answered from it."""
 
 from __future__ import annotations
 

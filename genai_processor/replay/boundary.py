@@ -48,8 +48,8 @@ def decide(node: Node, declared: Declared) -> Decision:
         The decision, without what only its surroundings tell (`edges`, `covered_by`, `unverified_upstream`).
     """
     may_run = _may_run(node, declared)
-    refusals = refusals_of(node, may_run=may_run)
-    recorded = is_recorded(node)
+    refusals = _refusals_of(node, may_run=may_run)
+    recorded = _is_recorded(node)
     if refusals:
         return _decision(node, Choice.REFUSE, refusals, (Mode.OUTPUT,) if recorded else (), False)
     undeclared = _undeclared(node, declared)
@@ -67,7 +67,7 @@ def _decision(node: Node, choice: Choice, reasons: tuple[Reason, ...], modes: tu
     return Decision(choice, reasons, modes, remedy_of(reasons, node.operation), node.inputs.order, allows)
 
 
-def is_recorded(node: Node) -> bool:
+def _is_recorded(node: Node) -> bool:
     """Whether the record holds an outcome that can stand for the node: a value, a failure, a pause, or a wait."""
     return node.outcome.ending is not _UNKNOWN and node.outcome.state is _WHOLE
 
@@ -77,7 +77,7 @@ def is_verifiable(node: Node) -> bool:
     return node.inputs.order is OrderEvidence.STAMP and node.inputs.digest != b""
 
 
-def refusals_of(node: Node, *, may_run: bool) -> tuple[Reason, ...]:
+def _refusals_of(node: Node, *, may_run: bool) -> tuple[Reason, ...]:
     """Why a node is refused: the reasons of the first row that has any, or none.
 
     Args:
@@ -109,7 +109,7 @@ def refusals_of(node: Node, *, may_run: bool) -> tuple[Reason, ...]:
             return (_ARGUMENT_REASONS.get(inputs.state, Reason.ARGUMENTS_WITHHELD),)
         if structure.call_ambiguous:
             return (Reason.CALL_AMBIGUOUS,)
-    if not may_run and not is_recorded(node):
+    if not may_run and not _is_recorded(node):
         return (_OUTCOME_REASONS.get(node.outcome.state, Reason.OUTCOME_NOT_RECORDED),)
     return ()
 

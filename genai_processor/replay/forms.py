@@ -101,7 +101,7 @@ def canonical_value(value: Any, *, minted: bool = False) -> bytes:
             return _utf8(parsed.strip())
         value = parsed
     if minted:
-        value, source = without_minted(value), None
+        value, source = _without_minted(value), None
     return _form(value, source)
 
 
@@ -152,7 +152,7 @@ def _parsed(text: str) -> Any:
     return _BLANK
 
 
-def without_minted(value: Any) -> Any:
+def _without_minted(value: Any) -> Any:
     """The value without the keys that a run mints anew, at any depth that JSON content has. Without recursion."""
     root: list[Any] = [value]
     todo: list[tuple[Any, Any]] = [(root, 0)]

@@ -14,7 +14,7 @@ _SEARCHED = 20_000
 """How many operations a search for an ancestor visits. Beyond it two producers count as independent, the careful answer."""
 
 
-def producers_of(op: Op) -> list[Op]:
+def _producers_of(op: Op) -> list[Op]:
     """The operations that have to come before one, each perhaps several times."""
     found = [edge.producer for edge in op.found if edge.kind is not _RETURN]
     if op.extends is not None:
@@ -71,7 +71,7 @@ def _levels(ops: list[Op]) -> tuple[list[Op], list[Op]]:
     consumers: dict[Op, list[Op]] = {}
     ready: list[Op] = []
     for op in ops:
-        producers = set(producers_of(op))
+        producers = set(_producers_of(op))
         if producers:
             waiting[op] = len(producers)
             for producer in producers:
@@ -110,7 +110,7 @@ def _circles(left: list[Op], done: set[int]) -> Iterator[list[Op]]:
     for root in left:
         if id(root) in number:
             continue
-        stack = [(root, iter([op for op in producers_of(root) if id(op) not in done]))]
+        stack = [(root, iter([op for op in _producers_of(root) if id(op) not in done]))]
         number[id(root)] = lowest[id(root)] = len(number)
         path.append(root)
         on_path.add(id(root))
@@ -122,7 +122,7 @@ def _circles(left: list[Op], done: set[int]) -> Iterator[list[Op]]:
                     number[id(step)] = lowest[id(step)] = len(number)
                     path.append(step)
                     on_path.add(id(step))
-                    stack.append((step, iter([op for op in producers_of(step) if id(op) not in done])))
+                    stack.append((step, iter([op for op in _producers_of(step) if id(op) not in done])))
                 elif id(step) in on_path:
                     lowest[id(op)] = min(lowest[id(op)], number[id(step)])
                 continue
@@ -138,7 +138,7 @@ def _circles(left: list[Op], done: set[int]) -> Iterator[list[Op]]:
                     component.append(member)
                     if member is op:
                         break
-                if len(component) > 1 or any(producer is op for producer in producers_of(op)):
+                if len(component) > 1 or any(producer is op for producer in _producers_of(op)):
                     yield component
 
 
@@ -180,7 +180,7 @@ def is_ancestor(ancestor: Op, op: Op) -> bool:
     stack = [op]
     seen = {id(op)}
     while stack:
-        for producer in producers_of(stack.pop()):
+        for producer in _producers_of(stack.pop()):
             if producer is ancestor:
                 return True
             if producer.level > ancestor.level and id(producer) not in seen:

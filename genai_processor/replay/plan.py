@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def without_collector() -> Iterator[None]:
+def _without_collector() -> Iterator[None]:
     """Keep the garbage collector out: the records that are made here live on, and it would look at them again and again."""
     enabled = gc.isenabled()
     gc.disable()
@@ -86,7 +86,7 @@ class Planner:
 
     def add_all(self, spans: Iterable[Span | ReadableSpan]) -> None:
         """Take many spans, which is cheaper than one by one: the garbage collector has a rest meanwhile."""
-        with without_collector():
+        with _without_collector():
             for span in spans:
                 self.add(span)
 
@@ -101,7 +101,7 @@ class Planner:
             stamps: Believe what a recording stamped on spans (`GENAI_PROCESSOR_RECORD_FOR_REPLAY`); without, the plan is
                 what it would be had nobody stamped them.
         """
-        with without_collector():
+        with _without_collector():
             return self._plan(stamps and self.stamped > 0)
 
     def _plan(self, stamps: bool) -> Plan:

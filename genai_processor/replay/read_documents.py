@@ -24,7 +24,7 @@ _DOCUMENTS = {
 }
 
 
-class Ranked(NamedTuple):
+class _Ranked(NamedTuple):
     """Documents in their recorded order."""
 
     state: State
@@ -78,7 +78,7 @@ def _kept(parts: list[Part], keep: bool) -> list[Part]:
     return parts if keep else [part._replace(value=None) for part in parts]
 
 
-def _outcome(span: Span, key: str, documents: Ranked | None, keep: bool) -> Outcome:
+def _outcome(span: Span, key: str, documents: _Ranked | None, keep: bool) -> Outcome:
     if documents is not None:
         parts = part_list(_kept(documents.parts, keep))
         if documents.state is not State.WHOLE:
@@ -105,7 +105,7 @@ def _state_of(lists: ListReader, value: Any) -> State:
 
 def _documents(
     lists: ListReader, attributes: Mapping[str, Any], names: str, prefix: str, keys: tuple[str, ...]
-) -> Ranked | None:
+) -> _Ranked | None:
     """Ranked documents: one JSON array, or indexed attributes without a gap."""
     values: list[Any] | None = None
     order = OrderEvidence.ARRAY
@@ -113,11 +113,11 @@ def _documents(
         recorded = attributes.get(key)
         if isinstance(recorded, str):
             if is_withheld(recorded) or has_marker(recorded):
-                return Ranked(State.REDACTED, [], OrderEvidence.NOT_RECORDED)
+                return _Ranked(State.REDACTED, [], OrderEvidence.NOT_RECORDED)
             parsed = quick_loads(recorded)
             if not isinstance(parsed, list):
                 cut = lists.is_cut(recorded) or parsed is None
-                return Ranked(State.CUT if cut else State.UNREADABLE, [], OrderEvidence.NOT_RECORDED)
+                return _Ranked(State.CUT if cut else State.UNREADABLE, [], OrderEvidence.NOT_RECORDED)
             values = parsed
         elif isinstance(recorded, (list, tuple)):
             values = [quick_loads(item) if isinstance(item, str) and item[:1] == "{" else item for item in recorded]
@@ -128,7 +128,7 @@ def _documents(
         values = in_order_or_none(folded)
         order = OrderEvidence.INDEXED
         if values is None:
-            return Ranked(State.CUT, [], OrderEvidence.NOT_RECORDED)
+            return _Ranked(State.CUT, [], OrderEvidence.NOT_RECORDED)
     parts: list[Part] = []
     state = State.WHOLE
     for value in values:
@@ -141,23 +141,23 @@ def _documents(
             state = _state_of(lists, content)
         digest = part_digest(Role.TOOL, _DOCUMENT, None, content)
         parts.append(Part(Role.TOOL, _DOCUMENT, None, digest, value=content))
-    return Ranked(state, parts, order)
+    return _Ranked(state, parts, order)
 
 
-def _vectors(attributes: Mapping[str, Any], names: str) -> Ranked | None:
+def _vectors(attributes: Mapping[str, Any], names: str) -> _Ranked | None:
     values = _folded_values(attributes, names, "vector")
     if not values:
         return None
     parts = [_part(Role.TOOL, PartKind.OTHER, list(value) if isinstance(value, tuple) else value) for value in values]
-    return Ranked(State.WHOLE, parts, OrderEvidence.INDEXED)
+    return _Ranked(State.WHOLE, parts, OrderEvidence.INDEXED)
 
 
-def _plain_output(lists: ListReader, value: Any) -> Ranked | None:
+def _plain_output(lists: ListReader, value: Any) -> _Ranked | None:
     if not isinstance(value, str):
         return None
     state = _state_of(lists, value)
     parts = [_part(Role.TOOL, PartKind.OTHER, value)] if state is State.WHOLE else []
-    return Ranked(state, parts, OrderEvidence.NO_LIST)
+    return _Ranked(state, parts, OrderEvidence.NO_LIST)
 
 
 def _as_read(documents: list[Part]) -> tuple[tuple[bytes, int], ...]:

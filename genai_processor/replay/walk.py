@@ -224,10 +224,8 @@ class Walk:
         """What comes from upstream: the recorded list itself if nothing there is other than recorded."""
         parts: list[Part] | None = None
         for edge in self._edges(node.key):
-            if (
-                not 0 <= edge.slot < len(node.inputs.parts) or edge.kind in _ORDERLESS
-            ):  # of arguments that are withheld, none
-                continue
+            if not 0 <= edge.slot < len(node.inputs.parts) or edge.kind in _ORDERLESS:
+                continue  # arguments that are withheld have no slot
             changed = self._changed(edge, node.inputs.parts[edge.slot])
             if changed is not None:
                 parts = list(node.inputs.parts) if parts is None else parts

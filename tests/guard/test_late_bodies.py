@@ -149,6 +149,16 @@ def test_a_future_that_is_cancelled_before_its_body_began_cancels_what_it_stands
     assert guard.ledger.counts()[State.QUARANTINED] == 1
 
 
+def test_a_future_that_is_cancelled_while_its_body_runs_has_delivered_nothing() -> None:
+    """A running body cannot be cancelled, and pays; whoever asked has no result."""
+    guard, inner = Guard("memory:", mode="enforce", scope="c1"), Future[str]()
+    outer = guard.tool("pay")(lambda order: inner)("o1")
+    assert inner.set_running_or_notify_cancel()
+    assert outer.cancel()
+    inner.set_result("paid")
+    assert guard.ledger.counts()[State.UNDELIVERED] == 1
+
+
 def test_an_object_that_could_be_awaited_is_a_result_where_nobody_awaits() -> None:
     """Such as the reference to a remote task, which code without an event loop asks in another way."""
     guard = Guard("memory:", mode="enforce", scope="c1")
