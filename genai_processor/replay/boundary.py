@@ -91,7 +91,7 @@ def _refusals_of(node: Node, *, may_run: bool) -> tuple[Reason, ...]:
     if structure.conflicting:
         broken.append(Reason.CONFLICTING_COPIES)
     has_list = node.operation is _INFERENCE or node.operation is Operation.RERANKING
-    if is_verifiable(node) and is_recorded(node):
+    if is_verifiable(node) and _is_recorded(node):
         has_list = False
     if inputs.state is State.UNREADABLE and has_list:
         broken.append(Reason.UNREADABLE)
