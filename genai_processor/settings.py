@@ -73,7 +73,7 @@ def _is_globs(value: Any) -> bool:
     return isinstance(value, tuple) and all(isinstance(glob, str) for glob in value)
 
 
-_URL: Final = _Kind("URL", str, lambda value: isinstance(value, str) and ":" in value, str)
+_URL: Final = _Kind("URL", str, lambda value: isinstance(value, str) and bool(value.strip()), str)
 _FLAG: Final = _Kind("true or false", _parse_flag, lambda value: isinstance(value, bool), lambda value: str(value).lower())
 _GLOBS: Final = _Kind("comma-separated globs", parse_globs, _is_globs, lambda value: ",".join(value) or "none")
 _COUNT: Final = _Kind("integer above 0", int, _is_count, str)

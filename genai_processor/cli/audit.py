@@ -23,7 +23,7 @@ class Audit:
         self.reasons: dict[str, collections.Counter[tuple[Choice, Reason]]] = {}
         self.remedies: dict[Reason, str] = {}
         self.allows: collections.Counter[str] = collections.Counter()
-        self.files = self.replayable = 0
+        self.files = self.replayable = self.empty = 0
         self.models: collections.Counter[str] = collections.Counter()
         self.stamped: collections.Counter[str] = collections.Counter()
         self.without: dict[str, collections.Counter[Choice]] = {}
@@ -38,6 +38,7 @@ class Audit:
         """
         self.files += 1
         self.replayable += _is_replayable(plan)
+        self.empty += not plan.nodes
         without = without if without is not None else plan
         self.replayable_without += _is_replayable(without)
         for node in without.nodes:
@@ -66,6 +67,7 @@ def audit_json(audit: Audit) -> dict[str, Any]:
     return {
         "files": audit.files,
         "replayable": audit.replayable,
+        "empty": audit.empty,
         "replayable_without_stamps": audit.replayable_without,
         "instrumentations": [
             {
@@ -118,6 +120,8 @@ def print_audit(audit: Audit, out: Console) -> None:
                 highlight=False,
                 markup=False,
             )
+    if audit.empty:
+        out.print(f"{audit.empty} of them show no model, tool or retrieval: nothing is to be replayed", highlight=False)
     if audit.stamped.total():
         out.print(f"without the stamps {audit.replayable_without} files could be replayed", highlight=False)
     refused = {reason for counts in audit.reasons.values() for choice, reason in counts if choice is Choice.REFUSE}

@@ -138,7 +138,7 @@ class Desk:
         if answer.overruled is not None:
             outcome, reason = GuardOutcome.WOULD_REFUSE, answer.overruled.reason.value
             told = refused(claim.tool, claim.call_id, answer.overruled)
-            _log.warning("The guard only observes. In mode enforce: %s", told.text)
+            _log.warning("The guard only observes, so this call runs. In mode enforce: %s", told.text)
         bound = self._bound(claim, outcome, reason, answer.entry)
         attempt = Attempt(
             bound,

@@ -263,3 +263,60 @@ def test_what_one_execution_of_a_body_says_of_itself_is_not_said_of_the_next() -
     finally:
         uninstall()
     assert guard.ledger.counts()[State.QUARANTINED] == 1
+
+
+class Request:
+    """Can be awaited, and entered: as the requests of HTTP clients are."""
+
+    def __init__(self, payments: Payments) -> None:
+        self.payments = payments
+
+    def __await__(self) -> Any:
+        return coroutine(self.payments)("").__await__()
+
+    async def __aenter__(self) -> str:
+        return self.payments.pay()
+
+    async def __aexit__(self, *error: object) -> None:
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(("fails", "in_block", "state"), [(True, False, "quarantined"), (False, True, "quarantined")])
+def test_what_can_be_entered_is_a_call_as_long_as_its_block(fails: bool, in_block: bool, state: str) -> None:
+    payments, guard = Payments(), Guard("memory:", mode="enforce", scope="s")
+    payments.fails = fails
+
+    @guard.tool()
+    def pay(order: str) -> Any:
+        return Request(payments)
+
+    async def enter() -> None:
+        async with pay("o1") as answer:
+            assert answer == "paid"
+            if in_block:
+                raise ConnectionError("reading the answer")
+
+    with pytest.raises(ConnectionError):
+        asyncio.run(enter())
+    assert [entry.state for entry in guard.ledger.pending().entries] == [state]
+    with pytest.raises(ToolSpanCommitmentError):
+        asyncio.run(enter())
+    assert len(payments.paid) == 1
+
+
+@pytest.mark.parametrize("effect", ["read_only", "non_idempotent"])
+def test_what_can_be_entered_works_as_before(effect: str) -> None:
+    payments, guard = Payments(), Guard("memory:", mode="enforce", scope="s")
+    payments.fails = False
+
+    @guard.tool(effect=effect)
+    def pay(order: str) -> Any:
+        return Request(payments)
+
+    async def both() -> tuple[str, str]:
+        async with pay("o1") as answer:
+            pass
+        return answer, await pay("o2")
+
+    assert asyncio.run(both()) == ("paid", "paid")
+    assert not guard.ledger.pending().entries
