@@ -21,7 +21,7 @@ _KIND: Final = "_self_genai_processor_hook"
 _OWN: Final = "_self_genai_processor_own"
 
 
-class _Wrapper(wrapt.FunctionWrapper):  # type: ignore[misc, type-arg, unused-ignore]
+class FunctionWrapper(wrapt.FunctionWrapper):  # type: ignore[misc, type-arg, unused-ignore]
     """Ours: a stranger's, which may be of the same kind, is left as it is."""
 
 
@@ -121,7 +121,7 @@ def wrap(place: Place, around: Callable[..., Any], kind: str, *, everywhere: boo
         original = inspect.getattr_static(owner, name)
         if _is_wrapped(original, kind):
             return None
-        wrapper = _Wrapper(original, around)
+        wrapper = FunctionWrapper(original, around)
         setattr(wrapper, _KIND, kind)
         setattr(wrapper, _OWN, name in vars(owner))  # else it is from a class above
         for one, found in _holders(place, everywhere):
@@ -146,7 +146,7 @@ def take_away(wrapped: Wrapped) -> None:
 
 def _take_out(outer: Any, wrapper: Any) -> None:
     """Take a wrapper out of those of this package that stand around it."""
-    while type(outer) is _Wrapper:
+    while type(outer) is FunctionWrapper:
         inner = outer.__wrapped__
         if inner is wrapper:
             outer.__wrapped__ = inner.__wrapped__

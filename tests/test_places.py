@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import wrapt
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from genai_processor.places import Place, UnknownPlaceError, Wrapped, find, take_away, version_of, wrap
@@ -94,6 +94,7 @@ class Place_:
 
 
 @given(st.lists(st.sampled_from(KINDS), max_size=12))
+@settings(deadline=None)
 def test_coming_and_going_in_any_order_leaves_those_that_are_there_and_nothing_else(steps: list[str]) -> None:
     original, there, place = vars(Place_)["call"], dict[str, Wrapped](), Place(Place_, "call")
     for kind in steps:

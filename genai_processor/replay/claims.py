@@ -44,8 +44,9 @@ def assign_ids(calls: list[Op], inferences: list[Op], known: Known) -> None:
                     {(scope, part.call_id, None), (scope, part.call_id, part.digest)}
                 ):
                     continue
-                offers.setdefault(scope, []).append((op, at, part))
-    results = _Results(inferences, known)
+                if not known.only_repeats(op, part):
+                    offers.setdefault(scope, []).append((op, at, part))
+    results = _Results(inferences)
     for scope, ops in nameless.items():
         mine = offers.get(scope)
         if mine:
@@ -55,8 +56,7 @@ def assign_ids(calls: list[Op], inferences: list[Op], known: Known) -> None:
 class _Results:
     """What was read for each call id, by scope."""
 
-    def __init__(self, inferences: list[Op], known: Known) -> None:
-        self.known = known
+    def __init__(self, inferences: list[Op]) -> None:
         self._inferences = inferences
         self._found: dict[tuple[int, str], set[bytes]] | None = None
 
@@ -98,8 +98,6 @@ def _assign(ops: list[Op], offers: list[Offer], results: _Results) -> None:
 
 def _match(ops: list[Op], offers: list[Offer], results: _Results, taken: set[tuple[int, int]]) -> None:
     """Join executions with proposals of one tool and one argument set; those that cannot be told apart say so."""
-    if len(offers) > 1 and len({part.call_id for _, _, part in offers}) == 1:  # a model that said its call again
-        offers = [(op, at, part) for op, at, part in offers if not results.known.only_repeats(op, part)] or offers
     if len(offers) == 1:
         for op in ops:  # several executions of one call are its attempts
             _join(op, offers[0], taken)

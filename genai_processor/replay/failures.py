@@ -18,13 +18,18 @@ _NAMELESS = frozenset({"_OTHER", "Exception", "tool_error"})
 
 def types_of(span: Span) -> tuple[str, ...]:
     """Every error or exception type on a span."""
-    types = [span.attributes.get("error.type")]
+    error = span.attributes.get("error.type")
+    if error is None and not span.events:
+        return ()
+    types = [error]
     types.extend([event.attributes.get("exception.type") for event in span.events if event.name == "exception"])
     return tuple([name for name in types if isinstance(name, str)])
 
 
 def error_of(span: Span, types: tuple[str, ...]) -> tuple[str | None, str | None] | None:
     """The failure that a span records: its type and message; None if it records none."""
+    if not types and span.status != _ERROR:
+        return None
     message = message_of(span)
     named = [name for name in types if name not in _NAMELESS]
     if named:

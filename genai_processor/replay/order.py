@@ -67,13 +67,13 @@ def _doubt(circles: list[list[Op]]) -> bool:
 
 def _levels(ops: list[Op]) -> tuple[list[Op], list[Op]]:
     """The operations by level, and those that have none because they are on a circle or behind one."""
-    waiting: dict[int, int] = {}
-    consumers: dict[int, list[Op]] = {}
+    waiting: dict[Op, int] = {}
+    consumers: dict[Op, list[Op]] = {}
     ready: list[Op] = []
     for op in ops:
-        producers = {id(producer): producer for producer in producers_of(op)}
+        producers = set(producers_of(op))
         if producers:
-            waiting[id(op)] = len(producers)
+            waiting[op] = len(producers)
             for producer in producers:
                 consumers.setdefault(producer, []).append(op)
         else:
@@ -84,11 +84,11 @@ def _levels(ops: list[Op]) -> tuple[list[Op], list[Op]]:
         following: list[Op] = []
         for op in ready:
             op.level = level
-            below = consumers.get(id(op))
+            below = consumers.get(op)
             if below is not None:
                 for consumer in below:
-                    waiting[id(consumer)] -= 1
-                    if not waiting[id(consumer)]:
+                    waiting[consumer] -= 1
+                    if not waiting[consumer]:
                         following.append(consumer)
         order.extend(ready)
         if len(following) > 1:
@@ -149,6 +149,8 @@ def mark_fan_ins(ops: list[Op]) -> None:
         ops: Operations whose `level` is set.
     """
     for op in ops:
+        if len(op.found) + op.unobserved < 2:
+            continue
         producers = {id(edge.producer): edge.producer for edge in op.found if edge.kind is not _RETURN}
         if op.extends is not None and producers:
             known = op.extends

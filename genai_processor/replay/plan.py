@@ -129,13 +129,12 @@ class Planner:
             for trace_id in island
         }
         ops_of: dict[int, Op] = {}
-        worlds: list[World] = []
-        for group in worlds_of(trees.values()):
-            world = World(group, trees, ops_of)
+        groups = worlds_of(trees.values())
+        worlds = [World(group, trees, ops_of) for group in groups]
+        for world, group in zip(worlds, groups, strict=True):
             if stamps:
                 world.noted = restore(world.ops, [holder for tree in group for holder in tree.holders])
             world.join()
-            worlds.append(world)
         return list(trees.values()), worlds
 
     def _with_waiting(

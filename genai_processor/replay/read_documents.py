@@ -33,9 +33,17 @@ class Ranked(NamedTuple):
 
 
 def documents_of(
-    lists: ListReader, span: Span, operation: Operation, *, keep: bool
+    lists: ListReader, span: Span, key: str, operation: Operation, *, keep: bool
 ) -> tuple[ReadList, Outcome, tuple[tuple[bytes, int], ...]]:
-    """What went in, what came out, and the digests of messages' parts that say a document, each with its rank."""
+    """What went in, what came out, and the digests of messages' parts that say a document, each with its rank.
+
+    Args:
+        lists: Reads lists.
+        span: The span.
+        key: Its key.
+        operation: What it did.
+        keep: Keep what parts say.
+    """
     attributes = span.attributes
     names = "\n".join(attributes)
     query = _query(attributes)
@@ -61,7 +69,7 @@ def documents_of(
     documents = _documents(lists, attributes, names, *keys) if keys is not None else _vectors(attributes, names)
     if documents is None and "output.value" in attributes:
         documents = _plain_output(lists, attributes["output.value"])
-    outcome = _outcome(span, documents, keep)
+    outcome = _outcome(span, key, documents, keep)
     read = _as_read(documents.parts) if documents is not None else ()
     return ReadList(state, part_list(_kept(inputs, keep)), order), outcome, read
 
@@ -70,16 +78,15 @@ def _kept(parts: list[Part], keep: bool) -> list[Part]:
     return parts if keep else [part._replace(value=None) for part in parts]
 
 
-def _outcome(span: Span, documents: Ranked | None, keep: bool) -> Outcome:
-    key = (f"{span.trace_id}:{span.span_id}",)
+def _outcome(span: Span, key: str, documents: Ranked | None, keep: bool) -> Outcome:
     if documents is not None:
         parts = part_list(_kept(documents.parts, keep))
         if documents.state is not State.WHOLE:
             return Outcome(Ending.UNKNOWN, documents.state, parts)
-        return Outcome(Ending.VALUE, State.WHOLE, parts, witnesses=key)
+        return Outcome(Ending.VALUE, State.WHOLE, parts, witnesses=(key,))
     error = error_of(span, types_of(span))
     if error is not None:
-        return failed(Ending.WAITS if is_cancelled(error[0]) else Ending.FAILURE, EMPTY, error[0], error[1], key)
+        return failed(Ending.WAITS if is_cancelled(error[0]) else Ending.FAILURE, EMPTY, error[0], error[1], (key,))
     return Outcome(Ending.UNKNOWN, State.CUT, EMPTY) if span.dropped_attributes else NO_OUTCOME
 
 

@@ -36,6 +36,7 @@ class Shown(NamedTuple):
     """What one span says.
 
     Attributes:
+        key: Its key.
         trace_id: Its trace.
         span_id: Its id.
         parent_id: Its parent's id, or None.
@@ -63,6 +64,7 @@ class Shown(NamedTuple):
         stamp: For an inference: what its recording says that it read and said, or None.
     """
 
+    key: str
     trace_id: str
     span_id: str
     parent_id: str | None

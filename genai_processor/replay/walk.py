@@ -224,7 +224,9 @@ class Walk:
         """What comes from upstream: the recorded list itself if nothing there is other than recorded."""
         parts: list[Part] | None = None
         for edge in self._edges(node.key):
-            if edge.slot < 0 or edge.kind in _ORDERLESS:
+            if (
+                not 0 <= edge.slot < len(node.inputs.parts) or edge.kind in _ORDERLESS
+            ):  # of arguments that are withheld, none
                 continue
             changed = self._changed(edge, node.inputs.parts[edge.slot])
             if changed is not None:

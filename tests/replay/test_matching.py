@@ -63,6 +63,7 @@ def twins(count: int, *results: str) -> Making:
 
 
 @given(st.permutations(range(5)))
+@settings(deadline=None)
 def test_equal_calls_in_one_turn_get_their_own_results_in_any_order_of_arrival(order: list[int]) -> None:
     one = session(twins(5, *"abcde"))
     asked(one, said("user", "u"))

@@ -152,8 +152,8 @@ class _Installation:
     def _refuse(self, hook: Hook, target: Target, error: UnknownPlaceError) -> None:
         version = version_of(target.module, hook.framework)
         refused = ReplayRefusedError(
-            f"Not replayed: {hook.framework} {version} is not laid out as this version knows it ({error}), so its calls could "
-            "reach the world"
+            f"Not replayed: {hook.framework} {version} is not laid out as this version knows it ({error}), so its calls "
+            "could reach the world"
         )
         with self._lock:
             for session in self._blocks:
