@@ -248,7 +248,7 @@ def _compared(stamp: Stamp, inputs: ReadList | None, source: str, output: ReadLi
 
 
 def _found_again(stamped: StampedList | None, read: ReadList | None, source: str, key: bytes) -> StampedList | None:
-    if stamped is None or read is None or read.state is not State.WHOLE or source != stamped.source:
+    if stamped is None or read is None or read.state is not _WHOLE or source != stamped.source:
         return stamped
     return stamped if keyed(read.parts.digest, key) == stamped.digest else stamped._replace(changed=True)
 
