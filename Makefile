@@ -21,7 +21,7 @@ PREVIOUS   := $(shell sed -n 's/^framework-\([a-z0-9_]*-[0-9]*\) = .*/\1/p' pypr
 .SECONDARY:
 
 help: ## Say what there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-25s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/demo.stamp ## An agent refunds twice, then once: nothing leaves this machine, no key is needed
 	@$(VENV)/bin/python -m examples.demo

@@ -25,6 +25,7 @@ def main() -> None:
         ("Incidents of agent frameworks", ["benchmarks.incidents"]),
         ("Runs killed in the middle", ["benchmarks.crashes", *(["--runs", "20"] if quick else [])]),
         ("Races for calls", ["benchmarks.races", *(["--calls", "20"] if quick else [])]),
+        ("Planning a replay", ["benchmarks.replay", "--spans", "10000", *(["--deep", "0"] if quick else ["100000"])]),
         ("The incident of silent replays", ["benchmarks.replay_incident"]),
         ("Scan", ["benchmarks.scan", *(["--size", "30"] if quick else ["--memory"])]),
     ]

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What planning a replay costs beside merely parsing the same file, and how that grows.
 
-    python -m benchmarks.replay [--spans N ...] [--turns N]
+    python -m benchmarks.replay [--spans N ...] [--turns N] [--deep N]
 
 Made-up runs of agents: each has so many turns, and each turn repeats the whole conversation, as the requests of agents do;
-results are a few hundred characters long, and each inference has the instructions and the tools that it was given.
+results are a hundred characters long, and each inference has the instructions and the tools that it was given.
 The last rows are a chain and a fan-in of 100,000. Each measurement is a process of its own. Where networkx is installed, it
-builds the same graph, for comparison.
+builds the same graph from numbered nodes and sorts it, for comparison. The file of 1,000,000 spans takes about 4.6 GB.
 """
 
 from __future__ import annotations
@@ -18,13 +18,23 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import orjson
+
 _PARSE = "import sys, orjson\nfor line in open(sys.argv[1], 'rb'): orjson.loads(line)"
+_PROTOBUF = """
+import sys
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+with open(sys.argv[1], 'rb') as file:
+    while size := file.read(4):
+        TracesData.FromString(file.read(int.from_bytes(size, 'big')))
+"""
 _READ = """
 import gc, sys
-gc.freeze(); gc.disable()
+gc.disable()
 from genai_processor.spans.otlp import read_spans
 for span in read_spans(sys.argv[1], on_error=print): pass
 """
@@ -35,20 +45,39 @@ from genai_processor.spans.otlp import read_spans
 planner = Planner(keep_values=False)
 planner.add_all(read_spans(sys.argv[1], on_error=print))
 plan = planner.plan()
-print(len(plan.nodes), sum(len(decision.edges) for decision in plan.decisions.values()))
+report()
+from array import array
+from genai_processor.replay import EdgeKind
+numbers = {node.key: at for at, node in enumerate(plan.nodes)}
+edges = [edge for decision in plan.decisions.values() for edge in decision.edges if edge.kind is not EdgeKind.RETURN]
+with open(sys.argv[2], 'wb') as file:
+    array('q', [number for edge in edges for number in (numbers[edge.producer], numbers[edge.consumer])]).tofile(file)
+print(len(plan.nodes), len(edges))
 """
 _NETWORKX = """
 import sys
+from array import array
 import networkx
-nodes, edges = map(int, sys.argv[2].split(','))
+ends = array('q')
+ends.frombytes(open(sys.argv[1], 'rb').read())
 graph = networkx.DiGraph()
-graph.add_nodes_from(range(nodes))
-graph.add_edges_from(((at * 7919) % (1 + at % nodes), 1 + at % nodes) for at in range(edges))
-list(networkx.topological_generations(networkx.DiGraph((a, b) for a, b in graph.edges if a < b)))
+graph.add_nodes_from(range(int(sys.argv[2])))
+graph.add_edges_from(zip(ends[::2], ends[1::2]))
+order = list(networkx.topological_sort(graph))
 """
+_IDLE = {
+    _PARSE: "import orjson",
+    _PROTOBUF: "from opentelemetry.proto.trace.v1.trace_pb2 import TracesData",
+    _READ: "from genai_processor.spans.otlp import read_spans",
+    _PLAN: "from genai_processor.replay import Planner\nfrom genai_processor.spans.otlp import read_spans",
+    _NETWORKX: "import networkx",
+}
+"""What each takes before it begins, which is left out."""
+_SMALL = 200_000
+"""Up to so many spans the least of three runs counts, and protobuf is parsed, too."""
 
 
-_TERMS = "delivery within five working days, returns for thirty days, payment on receipt of the invoice; ask for the rest"
+_START = 1_790_000_000_000_000_000
 _INSTRUCTIONS = json.dumps([{"type": "text", "content": "You compare offers. Name the cheapest, and say why. " * 20}])
 _DEFINITIONS = json.dumps(
     [
@@ -75,19 +104,30 @@ class Used(NamedTuple):
     said: str
 
 
-def used(code: str, *arguments: str) -> Used:
-    """Run code in a process of its own."""
-    script = (
-        "import resource\n"
-        + code
-        + (
-            "\nused = resource.getrusage(resource.RUSAGE_SELF)"
-            "\nprint(used.ru_utime + used.ru_stime, used.ru_maxrss, file=sys.stderr)"
-        )
-    )
-    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
+_METER = """
+import resource, sys
+def report():
+    if not reported:
+        reported.append(True)
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        print(used.ru_utime + used.ru_stime, used.ru_maxrss, file=sys.stderr)
+reported = []
+"""
+
+
+def used(code: str, *arguments: object) -> Used:
+    """Run code in a process of its own; it may say itself by `report()` when it is done."""
+    script = f"{_METER}\n{code}\nreport()"
+    done = subprocess.run([sys.executable, "-c", script, *map(str, arguments)], capture_output=True, text=True, check=True)
     cpu, peak = done.stderr.strip().splitlines()[-1].split()
     return Used(float(cpu), int(peak) * 1024, done.stdout.strip())
+
+
+def least(code: str, *arguments: object, runs: int) -> Used:
+    """The least CPU time of several runs, less what the process takes before it begins."""
+    idle = min(used(_IDLE[code]).cpu for _ in range(3))
+    best = min([used(code, *arguments) for _ in range(runs)], key=lambda one: one.cpu)
+    return best._replace(cpu=best.cpu - idle)
 
 
 def _attributes(**values: Any) -> list[dict[str, Any]]:
@@ -101,8 +141,8 @@ def _span(trace: str, number: int, parent: int | None, name: str, **values: Any)
         "parentSpanId": f"{parent:016x}" if parent is not None else "",
         "name": name,
         "kind": 1,
-        "startTimeUnixNano": "1790000000000000000",
-        "endTimeUnixNano": "1790000000000000001",
+        "startTimeUnixNano": str(_START),
+        "endTimeUnixNano": str(_START + 1),
         "status": {},
         "attributes": _attributes(**values),
     }
@@ -238,41 +278,84 @@ def fan_in(width: int) -> Iterator[list[dict[str, Any]]]:
 def write(path: Path, groups: Iterable[list[dict[str, Any]]]) -> int:
     """Write runs as OTLP/JSON lines; how many spans they are."""
     count = 0
-    with path.open("w") as out:
+    with path.open("wb") as out:
         for spans in groups:
             for span in spans:
                 count += 1
                 scope = [{"scope": {"name": "demo"}, "spans": [span]}]
-                out.write(json.dumps({"resourceSpans": [{"resource": {}, "scopeSpans": scope}]}) + "\n")
+                out.write(orjson.dumps({"resourceSpans": [{"resource": {}, "scopeSpans": scope}]}) + b"\n")
     return count
+
+
+def write_protobuf(json_path: Path, path: Path) -> None:
+    """Write the same as length-prefixed protobuf."""
+    from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
+    with json_path.open("rb") as lines, path.open("wb") as out:
+        for line in lines:
+            document = TracesData()
+            scope = document.resource_spans.add().scope_spans.add()
+            scope.scope.name = "demo"
+            for span in orjson.loads(line)["resourceSpans"][0]["scopeSpans"][0]["spans"]:
+                made = scope.spans.add(name=span["name"], kind=span["kind"])
+                made.trace_id, made.span_id = bytes.fromhex(span["traceId"]), bytes.fromhex(span["spanId"])
+                made.parent_span_id = bytes.fromhex(span["parentSpanId"])
+                made.start_time_unix_nano, made.end_time_unix_nano = _START, _START + 1
+                for link in span.get("links", ()):
+                    made.links.add(trace_id=bytes.fromhex(link["traceId"]), span_id=bytes.fromhex(link["spanId"]))
+                for attribute in span["attributes"]:
+                    made.attributes.add(key=attribute["key"]).value.string_value = attribute["value"]["stringValue"]
+            content = document.SerializeToString()
+            out.write(len(content).to_bytes(4, "big") + content)
+
+
+_HEAD = ("", "spans", "MB", "orjson", "protobuf", "read", "plan", "on top", "µs/span", "B/span", "edges", "networkx")
+_ROW = "{:>7} {:>9} {:>6} {:>7} {:>8} {:>7} {:>7} {:>7} {:>8} {:>7} {:>9} {:>9}"
 
 
 def measure(name: str, path: Path, spans: int) -> None:
     """Print one row."""
-    bare, read, plan = used(_PARSE, str(path)), used(_READ, str(path)), used(_PLAN, str(path))
+    runs = 3 if spans <= _SMALL else 1
+    bare, read = least(_PARSE, path, runs=runs), least(_READ, path, runs=runs)
+    graph = path.with_suffix(".edges")
+    plan = least(_PLAN, path, graph, runs=runs)
     nodes, edges = map(int, plan.said.split())
-    per_span = (plan.peak - read.peak) / spans
-    print(
-        f"{name:>12} {spans:>9,} {path.stat().st_size / 1e6:>8.0f} {bare.cpu:>8.2f} {read.cpu:>8.2f} {plan.cpu:>8.2f} "
-        f"{(plan.cpu - bare.cpu) / bare.cpu:>8.2f} {1e6 * plan.cpu / spans:>8.1f} {per_span:>8.0f} {edges:>10,}"
+    protobuf = networkx = ""
+    if runs > 1:
+        packed = path.with_suffix(".pb")
+        write_protobuf(path, packed)
+        protobuf = f"{least(_PROTOBUF, packed, runs=runs).cpu:.2f}"
+    if find_spec("networkx") is not None:
+        networkx = f"{least(_NETWORKX, graph, nodes, runs=1).cpu:.2f}"
+    row = (
+        name,
+        f"{spans:,}",
+        f"{path.stat().st_size / 1e6:.0f}",
+        f"{bare.cpu:.2f}",
+        protobuf,
+        f"{read.cpu:.2f}",
+        f"{plan.cpu:.2f}",
+        f"{(plan.cpu - bare.cpu) / bare.cpu:.2f}",
+        f"{1e6 * plan.cpu / spans:.1f}",
+        f"{(plan.peak - read.peak) / spans:.0f}",
+        f"{edges:,}",
+        networkx,
     )
-    try:
-        graph = used(_NETWORKX, str(path), f"{nodes},{edges}")
-    except subprocess.CalledProcessError:
-        return
-    print(f"{'networkx':>12} {'':>9} {'':>8} {'':>8} {'':>8} {graph.cpu:>8.2f}   the same number of nodes and edges, sorted")
+    print(_ROW.format(*row), flush=True)
 
 
 def main() -> None:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--spans", type=int, nargs="*", default=[10_000, 50_000], help="how many spans")
+    parser.add_argument("--spans", type=int, nargs="*", default=[10_000, 100_000, 1_000_000], help="how many spans")
     parser.add_argument("--turns", type=int, default=20, help="turns of a run")
-    parser.add_argument("--deep", type=int, default=100_000, help="how long the chain is, and how wide the fan-in")
+    parser.add_argument("--deep", type=int, default=100_000, help="length of the chain, width of the fan-in; 0: neither")
     options = parser.parse_args()
-    print("planning a replay; times in seconds of CPU, each in a process of its own, start-up included")
-    head = ("", "spans", "MB", "orjson", "read", "plan", "on top", "µs/span", "B/span", "edges")
-    print("{:>12} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>10}".format(*head))
+    print("Seconds of CPU, each in a process of its own, less what it takes to start.")
+    print(
+        "on top: (plan - orjson) / orjson; B/span: what planning holds beyond reading; networkx: the same graph, sorted.\n"
+    )
+    print(_ROW.format(*_HEAD), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "runs.jsonl"
         for spans in options.spans:

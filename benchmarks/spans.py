@@ -45,6 +45,12 @@ def _ours() -> list[SpanProcessor]:
     return [GenAISpanProcessor(_batch())]
 
 
+def _recording() -> list[SpanProcessor]:
+    from genai_processor import GenAISpanProcessor, Settings
+
+    return [GenAISpanProcessor(_batch(), settings=Settings(record_for_replay=True))]
+
+
 def _others() -> dict[str, Callable[[], list[SpanProcessor]]]:
     """The processors that users run today; each stands before the exporter, as its documentation says."""
     from openinference.instrumentation.agent_framework import AgentFrameworkToOpenInferenceProcessor
@@ -73,6 +79,8 @@ def measure(name: str, others: bool, seconds: float) -> dict[str, float]:
     metrics.set_meter_provider(MeterProvider())
     case = CASES[name]
     tracers = {"base": tracer_of([_batch()]), "twin": tracer_of([_batch()]), "ours": tracer_of(_ours())}
+    if case.recorded:
+        tracers["recorded for replay"] = tracer_of(_recording())
     if others:
         tracers.update({title: tracer_of(make()) for title, make in _others().items()})
     best = dict.fromkeys(tracers, float("inf"))

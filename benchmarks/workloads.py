@@ -58,6 +58,27 @@ _CHAT = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen
 _ANSWER = '[{"role":"assistant","parts":[{"type":"text","content":"done"}]}]'
 
 
+def history(turns: int, size: int) -> Callable[[Tracer], None]:
+    """The inference spans of one run, whose history grows by a call and its result of about that many bytes in each turn."""
+    texts: list[tuple[str, str]] = []
+    read = ['{"role":"user","parts":[{"type":"text","content":"' + "x" * size + '"}]}']
+    for turn in range(turns):
+        call = f'"id":"call_{turn:024d}","name":"search"'
+        said = '{"role":"assistant","parts":[{"type":"tool_call",' + call + ',"arguments":{"q":' + str(turn) + "}}]}"
+        texts.append((f"[{','.join(read)}]", f"[{said}]"))
+        answer = f'"type":"tool_call_response",{call},"response":"{turn} {"r" * size}"'
+        read += [said, '{"role":"tool","parts":[{' + answer + "}]}"]
+
+    def run(tracer: Tracer) -> None:
+        with tracer.start_as_current_span("invoke_agent a", attributes={"gen_ai.operation.name": "invoke_agent"}):
+            for messages, answer in texts:
+                with tracer.start_as_current_span("chat m", kind=SpanKind.CLIENT, attributes=_CHAT) as span:
+                    span.set_attribute("gen_ai.input.messages", messages)
+                    span.set_attribute("gen_ai.output.messages", answer)
+
+    return run
+
+
 def tool(size: int, *, scope: str | None = None) -> Callable[[Tracer], None]:
     """A completed tool call. Without a scope each is the first of its tool in its conversation."""
 
@@ -104,6 +125,7 @@ class Case(NamedTuple):
         limit: What the ratio should stay under, or None.
         extra_ms: What the difference in milliseconds should stay under, or None.
         inside: Whether an agent's span is open around it.
+        recorded: Also time it with `GENAI_PROCESSOR_RECORD_FOR_REPLAY`.
     """
 
     title: str
@@ -111,13 +133,15 @@ class Case(NamedTuple):
     limit: float | None = None
     extra_ms: float | None = None
     inside: bool = False
+    recorded: bool = False
 
 
 CASES: dict[str, Case] = {
     "plain": Case("no tool call, root", plain, 1.10),
     "tree": Case("no tool call, tree of seven", tree, 1.10),
-    "inference_1k": Case("inference, 1 KB of messages", inference(1_000), 1.10, inside=True),
-    "inference_200k": Case("inference, 200 KB of messages", inference(200_000), 1.10, inside=True),
+    "inference_1k": Case("inference, 1 KB of messages", inference(1_000), 1.10, inside=True, recorded=True),
+    "inference_200k": Case("inference, 200 KB of messages", inference(200_000), 1.10, inside=True, recorded=True),
+    "history_50": Case("a run of 50 inferences, 500 B a turn", history(50, 500), 1.10, recorded=True),
     "tool_200": Case("completed call, first of its tool, 200 B", tool(200), 1.6, inside=True),
     "tool_20k": Case("completed call, first of its tool, 20 KB", tool(20_000), 1.6, inside=True),
     "later_200": Case("completed call, later in its scope, 200 B", tool(200, scope="one"), inside=True),

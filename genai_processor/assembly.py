@@ -14,7 +14,7 @@ from genai_processor.ledger.missing import MissingLedger
 from genai_processor.retry.policy import Policy
 from genai_processor.retry.witness import Limits, Witness
 from genai_processor.settings import PREFIX, Settings
-from genai_processor.stamper import Stamper
+from genai_processor.stamper import Stamper, Stamps
 
 if TYPE_CHECKING:
     from opentelemetry._logs import LoggerProvider
@@ -61,6 +61,19 @@ def make_stamper(
         settings=settings,
         meter_provider=meter_provider,
         logger_provider=logger_provider,
+        stamps=_stamps_of(settings) if settings.record_for_replay else None,
+    )
+
+
+def _stamps_of(settings: Settings) -> Stamps | None:
+    """What stamps the spans of models for a replay. Imported late: hardly anybody needs it, and it takes time."""
+    try:
+        from genai_processor.replay.stamping import Stamping
+    except Exception:  # noqa: BLE001
+        _log.exception("%sRECORD_FOR_REPLAY is set, and cannot be done; spans go on without", PREFIX)
+        return None
+    return Stamping(
+        secret=settings.digest_key, length_limit=settings.length_limit, max_bytes=max(1, settings.max_bytes // 4)
     )
 
 

@@ -66,6 +66,50 @@ GENAI_GUARD_OUTCOME: Final = "genai.guard.outcome"
 GENAI_REPLAY_RUN_ID: Final = "genai.replay.run_id"
 """On every span that was made in a replay: which one. Such a span shows no effect, and is not judged."""
 
+# On a span that shows a model's response, only where `GENAI_PROCESSOR_RECORD_FOR_REPLAY` asks for it (`replay.stamps`).
+
+GENAI_REPLAY_VERSION: Final = "genai.replay.version"
+"""By which rules lists were read and digests made: digests of another version are not compared."""
+
+GENAI_REPLAY_KEY: Final = "genai.replay.key"
+"""Which `GENAI_PROCESSOR_DIGEST_KEY` the digests are keyed with: eight hex digits that do not tell it. Absent: with none."""
+
+GENAI_REPLAY_LEFT_OUT: Final = "genai.replay.left_out"
+"""Why a stamp says less than it might: `too_large` (more text than is looked at while a span ends), `too_many` parts."""
+
+GENAI_REPLAY_INPUT_SOURCE: Final = "genai.replay.input.source"
+"""Where the list was read: the attribute's name, `span events`, or `request` if a hook saw what the model was asked."""
+
+GENAI_REPLAY_INPUT_DIGEST: Final = "genai.replay.input.digest"
+"""Digest over the ordered parts of the model's input, in hex."""
+
+GENAI_REPLAY_INPUT_COUNT: Final = "genai.replay.input.count"
+"""How many parts those are: an int."""
+
+GENAI_REPLAY_INPUT_BASE: Final = "genai.replay.input.base"
+"""The earlier list that the input begins with: that one's digest; after a `+`, the digest of the output that follows it."""
+
+GENAI_REPLAY_INPUT_SLOTS: Final = "genai.replay.input.slots"
+"""The parts after the base, in order: an array of strings, each with role and kind, digest, call id and tool, no content."""
+
+GENAI_REPLAY_INPUT_CONTINUES: Final = "genai.replay.input.continues"
+"""The request went on from what the provider keeps: a `response` whose list is the base, or a `conversation`."""
+
+GENAI_REPLAY_SYSTEM_DIGEST: Final = "genai.replay.system.digest"
+"""Digest of the system instructions that are recorded apart from the messages."""
+
+GENAI_REPLAY_TOOLS_DIGEST: Final = "genai.replay.tools.digest"
+"""Digest of the tool definitions."""
+
+GENAI_REPLAY_OUTPUT_SOURCE: Final = "genai.replay.output.source"
+"""Where the response was read, as for the input."""
+
+GENAI_REPLAY_OUTPUT_DIGEST: Final = "genai.replay.output.digest"
+"""Digest over the ordered parts of the model's response, in hex."""
+
+GENAI_REPLAY_OUTPUT_SLOTS: Final = "genai.replay.output.slots"
+"""Those parts, as for the input."""
+
 # On metrics only.
 
 GENAI_LEDGER_STATE: Final = "genai.ledger.state"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import sys
 import weakref
 from collections.abc import Callable, Collection
 from dataclasses import fields
@@ -40,6 +41,7 @@ _log = logging.getLogger(__name__)
 
 _PARTS: Final = ("policy", "meter_provider", "logger_provider")
 _NESTED: Final = 5
+_RECORDING: Final = "genai_processor.replay.recording.installing"
 
 
 class GenAIProcessorInstrumentor(BaseInstrumentor):  # type: ignore[misc]
@@ -71,6 +73,8 @@ class GenAIProcessorInstrumentor(BaseInstrumentor):  # type: ignore[misc]
             if disabled:
                 return
             self._coverage = _Coverage(stamper)
+            if stamper.stamps is not None:
+                _look_at_requests()
             if provider is None:
                 self._coverage.watch()
                 provider = trace.get_tracer_provider()
@@ -85,8 +89,17 @@ class GenAIProcessorInstrumentor(BaseInstrumentor):  # type: ignore[misc]
             uninstall()
             if coverage is not None:
                 coverage.leave()
+            if (recording := sys.modules.get(_RECORDING)) is not None:
+                recording.uninstall()
         except (Exception, SystemExit):  # noqa: BLE001
             _log.exception("genai_processor could not be taken away entirely")
+
+
+def _look_at_requests() -> None:
+    """Have hooks look at what models are asked. Imported late, like all that only a recording for replay needs."""
+    import importlib
+
+    importlib.import_module(_RECORDING).install()
 
 
 def _fail_closed(options: dict[str, Any], error: BaseException) -> None:

@@ -81,6 +81,7 @@ class GenAISpanProcessor(SpanProcessor):
             logger_provider=logger_provider,
         )
         self._judge = self._stamper.judge
+        self._stamps = self._stamper.stamps
         self._running = [True]
         settings = Settings.from_environ() if settings is None else settings
         if settings.guard == "enforce" and not _is_guarded():
@@ -100,7 +101,7 @@ class GenAISpanProcessor(SpanProcessor):
         """Tell everybody behind that a span has begun, and note it."""
         interrupt: BaseException | None = None
         try:  # `Stamper.start` and `stamp` are written out here: a call less on every span of the application
-            if not (EMITTING and EMITTING.here()) and not (REPLAYS.running and REPLAYS.mark(span)):
+            if not (EMITTING and EMITTING.here()) and not (REPLAYS.ever and REPLAYS.mark(span)):
                 self._judge.on_start(span, parent_context)
         except Exception as error:  # noqa: BLE001 - telemetry must not hurt the application
             self._stamper.not_noted(error)
@@ -133,6 +134,8 @@ class GenAISpanProcessor(SpanProcessor):
             judgement = None if replayed or (EMITTING and EMITTING.here()) else self._judge.on_end(span)
             if judgement is not None:
                 forwarded = self._stamper.tell(span, judgement)
+            if self._stamps is not None:
+                forwarded = self._stamper.recorded(forwarded, self._stamps)
         except Exception as error:  # noqa: BLE001
             forwarded = self._stamper.not_judged(span, error)
         finally:

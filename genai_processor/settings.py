@@ -73,7 +73,7 @@ def _is_globs(value: Any) -> bool:
     return isinstance(value, tuple) and all(isinstance(glob, str) for glob in value)
 
 
-_URL: Final = _Kind("URL", str, lambda value: isinstance(value, str) and ":" in value, str)
+_URL: Final = _Kind("URL", str, lambda value: isinstance(value, str) and bool(value.strip()), str)
 _FLAG: Final = _Kind("true or false", _parse_flag, lambda value: isinstance(value, bool), lambda value: str(value).lower())
 _GLOBS: Final = _Kind("comma-separated globs", parse_globs, _is_globs, lambda value: ",".join(value) or "none")
 _COUNT: Final = _Kind("integer above 0", int, _is_count, str)
@@ -156,6 +156,13 @@ class Settings:
         "recovered from it, unless it is keyed.",
     )
     digest_key: str | None = _setting(None, _SECRET, "Secret that keys (HMAC-SHA256) the digests that are written.")
+    record_for_replay: bool = _setting(
+        False,
+        _FLAG,
+        "Write on the spans of models what a replay has to know of them: of which parts input and output were made, in "
+        "order, each with a digest and no content. Short texts that are easy to guess can be recovered from their digests, "
+        "unless they are keyed; who plans a replay then needs the key.",
+    )
     max_calls: int = _setting(
         10_000, _COUNT, "How many tool calls to remember in this process, to recognise their repetitions."
     )

@@ -39,6 +39,18 @@ if TYPE_CHECKING:
 _MAX_ENTRIES: Final = 10_000
 
 
+class Stamps(Protocol):
+    """Makes what a replay has to know of the spans of models. Does no I/O."""
+
+    def began(self, span: Span) -> None:
+        """Note that a span has begun."""
+        ...
+
+    def of(self, readable: ReadableSpan) -> dict[str, Any] | None:
+        """Return the attributes to write on an ended span, or None for none."""
+        ...
+
+
 class Judge(Protocol):
     """Keeps what spans have shown so far, and judges those that show a tool call. Does no I/O."""
 
@@ -65,6 +77,21 @@ class Judge(Protocol):
         ...
 
 
+class _Beginnings:
+    """A judge that also tells of beginnings, for nobody else pays for that."""
+
+    def __init__(self, judge: Judge, stamps: Stamps) -> None:
+        self._judge = judge
+        self._stamps = stamps
+        self.on_end = judge.on_end
+        self.lost = judge.lost
+
+    def on_start(self, span: Span, parent_context: Context | None) -> None:
+        """Note that a span has begun."""
+        self._judge.on_start(span, parent_context)
+        self._stamps.began(span)
+
+
 class Stamper:
     """Judges, records, tells, and returns the span to forward."""
 
@@ -76,6 +103,7 @@ class Stamper:
         settings: Settings | None = None,
         meter_provider: MeterProvider | None = None,
         logger_provider: LoggerProvider | None = None,
+        stamps: Stamps | None = None,
     ) -> None:
         """Put the parts together. Opens nothing and starts nothing.
 
@@ -85,14 +113,16 @@ class Stamper:
             settings: By default those of the environment.
             meter_provider: For its metrics; by default the global one.
             logger_provider: For its events; by default the global one.
+            stamps: Makes what is written on the spans of models; by default nothing is.
         """
         settings = Settings.from_environ() if settings is None else settings
         totals = totals_of(meter_provider, offer=settings.metrics)
         self.ledger: Ledger = MemoryLedger() if ledger is None else ledger
         self.faults = Faults(totals)
         self.recorder: Recorder = recorder_for(self.ledger, self.faults)
-        self.judge = judge
+        self.judge = judge if stamps is None else _Beginnings(judge, stamps)
         self.totals = totals
+        self.stamps = stamps
         self._events = Events(logger_provider) if settings.events else None
         self._stamp_digests = settings.stamp_digests
         self._digest_key = settings.digest_key
@@ -102,7 +132,7 @@ class Stamper:
     def start(self, span: Span, parent_context: Context | None) -> None:
         """Note that a span has begun. Raises no `Exception`."""
         try:
-            if not (EMITTING and EMITTING.here()) and not (REPLAYS.running and REPLAYS.mark(span)):
+            if not (EMITTING and EMITTING.here()) and not (REPLAYS.ever and REPLAYS.mark(span)):
                 self.judge.on_start(span, parent_context)
         except Exception as error:  # noqa: BLE001 - telemetry must not hurt the application
             self.not_noted(error)
@@ -122,9 +152,10 @@ class Stamper:
             judgement = None if replayed or (EMITTING and EMITTING.here()) else self.judge.on_end(span)
         except Exception as error:  # noqa: BLE001
             return self.not_judged(span, error)
-        return span if judgement is None else self.tell(span, judgement)
+        forwarded = span if judgement is None else self.tell(span, judgement)
+        return forwarded if self.stamps is None else self.recorded(forwarded, self.stamps)
 
-    # -- the steps of these two, for whoever cannot afford the call on every span --------------------------------------
+    # -- the steps of these, for whoever cannot afford the call on every span --------------------------------------
 
     def not_noted(self, error: Exception) -> None:
         """Count that the judge could not note the beginning of a span."""
@@ -135,6 +166,15 @@ class Stamper:
         self.faults.count(Fault.WITNESS, "A span could not be judged; a call that it shows is quarantined", error)
         judgement = self._lost(span)
         return span if judgement is None else self.tell(span, judgement)
+
+    def recorded(self, span: ReadableSpan, stamps: Stamps) -> ReadableSpan:
+        """Return a span with what a replay has to know of it, if it shows a model's response. Raises no `Exception`."""
+        try:
+            tags = stamps.of(span)
+            return span if tags is None else self._tagged(span, tags)
+        except Exception as error:  # noqa: BLE001
+            self.faults.count(Fault.REPLAY, "A model's span could not be stamped for a replay; it goes on without", error)
+            return span
 
     def tell(self, span: ReadableSpan, judgement: CameBack | Judgement) -> ReadableSpan:
         """Record a judgement and tell of it; returns the span to forward. Raises no `Exception`."""

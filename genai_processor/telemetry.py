@@ -53,6 +53,8 @@ class Fault(StrEnum):
     """A processor behind this one raised when it was flushed."""
     DOWNSTREAM_SHUTDOWN = "downstream_shutdown"
     """A processor behind this one raised when it was shut down."""
+    REPLAY = "replay"
+    """A model's span could not be stamped for a replay; it went on without."""
     GUARD = "guard"
     """The guard could not ask, or tell, the ledger or the user's store of results."""
     ATTACH = "attach"

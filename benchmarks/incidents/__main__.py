@@ -12,13 +12,11 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import pkgutil
 import subprocess
 import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 
-import benchmarks.incidents as package
 from benchmarks.incidents.kit import count
 
 MODES = ("bare", "observe", "enforce")
@@ -82,14 +80,8 @@ def main() -> int:
     if given.tell:
         print("\n" + json.dumps(tell(given.frameworks[0], given.tell, given.ledger)))
         return 0
-    own = {"kit", "__main__"}
-    known = sorted(
-        module.name
-        for module in pkgutil.iter_modules(package.__path__)
-        if module.name not in own and module.name in REQUIRED
-    )
     wrong = 0
-    for framework in given.frameworks or [name for name in known if installed(REQUIRED[name])]:
+    for framework in given.frameworks or [name for name in sorted(REQUIRED) if installed(REQUIRED[name])]:
         found: dict[str, dict[str, list[int]]] = {}
         for mode in MODES:
             command = [sys.executable, "-m", "benchmarks.incidents", framework, "--tell", mode, "--ledger", given.ledger]

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -25,14 +24,10 @@ from agent_framework import (
     tool,
 )
 
-from benchmarks.incidents.kit import Incident, Story, World
-from benchmarks.incidents.other_process import die, in_two_processes, land, main
-
-Ask = tuple[str, dict[str, Any]]
-
-
-def ask(order: str = "o9", tool: str = "refund") -> Ask:
-    return tool, {"order": order}
+from benchmarks.incidents.bodies import Late, hangs_beside, hangs_first, on_the_loop, pays, pays_in_thread
+from benchmarks.incidents.kit import Incident, Run, Story, World, run_again, told
+from benchmarks.incidents.other_process import die, in_two_processes, land, main, pays_and_dies
+from benchmarks.incidents.scripts import WRONG, Ask, ask
 
 
 class Scripted(FunctionInvocationLayer[Any], BaseChatClient[Any]):
@@ -68,38 +63,18 @@ def agent(tools: list[Any], *script: list[Ask], same_ids: bool = False, **more: 
     return Agent(client=Scripted(*script, same_ids=same_ids), tools=tools, **more)
 
 
+def unasked(body: Callable[..., Any]) -> Any:
+    """A tool that waits for nobody's approval."""
+    return tool(body, approval_mode="never_require")
+
+
 def failing(world: World, *, sync: bool = False) -> Any:
     """A refund whose answer is lost the first time."""
-    failed: list[str] = []
-
-    def commit(order: str) -> str:
-        if failed:
-            return world.commit(order)
-        failed.append(order)
-        return world.commit_then_fail(order)
-
-    async def in_the_loop(order: str) -> str:
-        return commit(order)
-
-    return tool(commit if sync else in_the_loop, name="refund", approval_mode="never_require")
+    return unasked((pays_in_thread if sync else pays)(world, once=True))
 
 
-def paying(world: World, *, sync: bool = False, approval: Any = "never_require") -> Any:
-    def commit(order: str) -> str:
-        return world.commit(order)
-
-    async def in_the_loop(order: str) -> str:
-        await asyncio.sleep(0)
-        return world.commit(order)
-
-    return tool(commit if sync else in_the_loop, name="refund", approval_mode=approval)
-
-
-def told(story: Callable[[World], Awaitable[None]]) -> Callable[[World], None]:
-    def tell(world: World) -> None:
-        asyncio.run(story(world))  # type: ignore[arg-type]
-
-    return tell
+def paying(world: World, *, sync: bool = False) -> Any:
+    return unasked((pays_in_thread if sync else pays)(world))
 
 
 def new_id(*, sync: bool = False, same_ids: bool = False) -> Callable[[World], None]:
@@ -136,44 +111,19 @@ async def tried_again_by_middleware(world: World) -> None:
     await agent([failing(world)], [ask()], middleware=[again]).run("refund o9", session=AgentSession())
 
 
+def twice(made: Agent[Any]) -> tuple[Run, Run]:
+    """Two runs of one session."""
+    session = AgentSession()
+    return (lambda: made.run("refund", session=session)), (lambda: made.run("refund", session=session))
+
+
 async def cancelled(world: World) -> None:
-    committed = asyncio.Event()
-
-    async def refund(order: str) -> str:
-        done = world.commit(order)
-        if not committed.is_set():
-            committed.set()
-            await asyncio.Event().wait()
-        return done
-
-    made, session = agent([tool(refund, approval_mode="never_require")], [ask()], [ask()]), AgentSession()
-    first = asyncio.create_task(made.run("refund o9", session=session))
-    await committed.wait()
-    first.cancel()
-    await asyncio.gather(first, return_exceptions=True)
-    await made.run("refund o9", session=session)
+    await run_again(world.effects, *twice(agent([unasked(hangs_first(world))], [ask()], [ask()])))
 
 
 async def late_in_a_thread(world: World) -> None:
-    begun, go_on, over = threading.Event(), threading.Event(), threading.Event()
-
-    def refund(order: str) -> str:
-        if begun.is_set():
-            return world.commit(order)
-        begun.set()
-        go_on.wait(30)
-        done = world.commit(order)
-        over.set()
-        return done
-
-    made, session = agent([tool(refund, approval_mode="never_require")], [ask()], [ask()]), AgentSession()
-    first = asyncio.create_task(made.run("refund o9", session=session))
-    await asyncio.to_thread(begun.wait, 30)
-    first.cancel()
-    await asyncio.gather(first, return_exceptions=True)
-    await made.run("refund o9", session=session)
-    go_on.set()
-    await asyncio.to_thread(over.wait, 30)
+    late = Late(world)
+    await late.is_run_again(*twice(agent([unasked(late.refund)], [ask()], [ask()])))
 
 
 def in_one_run(*script: list[Ask], sync: bool = False) -> Callable[[World], None]:
@@ -185,29 +135,16 @@ def in_one_run(*script: list[Ask], sync: bool = False) -> Callable[[World], None
 
 async def dies_beside_a_sibling(world: World) -> None:
     """One of two is paid, the other one hangs; somebody ends the run, and begins it again."""
-    paid, hangs = asyncio.Event(), asyncio.Event()
-
-    async def refund(order: str) -> str:
-        done = world.commit(order)
-        if order == "o9" and not hangs.is_set():
-            hangs.set()
-            await asyncio.Event().wait()
-        return done
+    results: list[Any] = []
 
     @function_middleware
     async def has_its_result(context: Any, call_next: Any) -> None:
         await call_next()
-        paid.set()
+        results.append(context)
 
     both = [ask("o8"), ask("o9")]
-    made = agent([tool(refund, approval_mode="never_require")], both, both, middleware=[has_its_result])
-    session = AgentSession()
-    running = asyncio.create_task(made.run("refund both", session=session))
-    await paid.wait()
-    await hangs.wait()
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-    await made.run("refund both", session=session)
+    made = agent([unasked(hangs_beside(world))], both, both, middleware=[has_its_result])
+    await run_again(results, *twice(made))
 
 
 async def delegated_again(world: World) -> None:
@@ -218,30 +155,22 @@ async def delegated_again(world: World) -> None:
 
 
 async def approved(world: World) -> None:
-    made, session = agent([paying(world, approval="always_require")], [ask()]), AgentSession()
+    made, session = agent([tool(pays(world), approval_mode="always_require")], [ask()]), AgentSession()
     asked = await made.run("refund o9", session=session)
     answers = [one.to_function_approval_response(True) for one in asked.user_input_requests]
     await made.run(Message(role="user", contents=answers), session=session)
 
 
 async def bad_arguments(world: World) -> None:
-    wrong: list[Ask] = [("refund", {"ordr": "o9"})]
-    await agent([paying(world)], wrong, wrong).run("refund", session=AgentSession())
+    await agent([paying(world)], WRONG, WRONG).run("refund", session=AgentSession())
 
 
 def _killed(step: str, folder: Path) -> None:
     """The session is kept by the application, from before the run."""
-
-    async def refund(order: str) -> str:
-        land(folder, order)
-        if step == "first":
-            die()
-        return "done"
-
     file = folder / "session"
     session = AgentSession() if step == "first" else AgentSession.from_dict(json.loads(file.read_text(encoding="utf-8")))
     file.write_text(json.dumps(session.to_dict()), encoding="utf-8")
-    made = agent([tool(refund, approval_mode="never_require")], [ask()])
+    made = agent([unasked(on_the_loop(pays_and_dies(step, folder)))], [ask()])
     asyncio.run(made.run("refund o9", session=session))  # type: ignore[arg-type]
 
 
@@ -266,18 +195,6 @@ def _approved_later(step: str, folder: Path) -> None:
     asyncio.run(story())
 
 
-MODULE = "benchmarks.incidents.agent_framework"
-STORIES = {"killed": _killed, "approved": _approved_later}
-
-
-def killed(world: World) -> None:
-    in_two_processes(world, MODULE, "killed")
-
-
-def approved_in_another_process(world: World) -> None:
-    in_two_processes(world, MODULE, "approved")
-
-
 INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.NEW_ID, "async tool", new_id(), 2, 1),
     Incident(Story.NEW_ID, "sync tool", new_id(sync=True), 2, 1),
@@ -295,10 +212,10 @@ INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.DIES, "", told(dies_beside_a_sibling), 4, 2),
     Incident(Story.DELEGATED, "", told(delegated_again), 2, 1),
     Incident(Story.APPROVED, "", told(approved), 1, 1),
-    Incident(Story.APPROVED, "in another process", approved_in_another_process, 1, 1, elsewhere=True),
-    Incident(Story.OTHER_PROCESS, "", killed, 2, 1, elsewhere=True),
+    Incident(Story.APPROVED, "in another process", in_two_processes("agent_framework", "approved"), 1, 1, elsewhere=True),
+    Incident(Story.OTHER_PROCESS, "", in_two_processes("agent_framework"), 2, 1, elsewhere=True),
     Incident(Story.BAD_ARGUMENTS, "", told(bad_arguments), 0, 0),
 )
 
 if __name__ == "__main__":
-    main(STORIES)
+    main({"killed": _killed, "approved": _approved_later})

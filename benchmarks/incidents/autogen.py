@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,13 @@ from autogen_core import CancellationToken, FunctionCall
 from autogen_core.models import ChatCompletionClient, CreateResult, FunctionExecutionResultMessage, RequestUsage
 from autogen_core.tools import FunctionTool
 
-from benchmarks.incidents.kit import Incident, Story, World, given_up, pays, pays_in_thread
-from benchmarks.incidents.other_process import die, in_two_processes, land, main
+from benchmarks.incidents import scripts
+from benchmarks.incidents.bodies import Late, hangs_first, on_the_loop, pays, pays_cents, pays_in_thread
+from benchmarks.incidents.kit import Incident, Story, World, one_by_one, run_again
+from benchmarks.incidents.other_process import in_two_processes, main, pays_and_dies
+from benchmarks.incidents.scripts import FIRST, SECOND, THIRD, Script, Turn, next_turn, once
 
 logging.getLogger("autogen_core").setLevel(logging.CRITICAL)
-
-
-Step = str | Exception | list[tuple[str, str, dict[str, Any]]]
-"""What a model answers: a text, an error, or calls with id, tool and arguments."""
 
 
 class Scripted(ChatCompletionClient):
@@ -32,7 +31,7 @@ class Scripted(ChatCompletionClient):
 
     component_type = "model"
 
-    def __init__(self, *script: Step) -> None:
+    def __init__(self, *script: Turn) -> None:
         self.script = list(script)
         self.heard: list[str] = []
 
@@ -43,13 +42,11 @@ class Scripted(ChatCompletionClient):
             if isinstance(message, FunctionExecutionResultMessage)
             for result in message.content
         ]
-        step = self.script.pop(0)
-        if isinstance(step, Exception):
-            raise step
-        content: Any = step
-        if not isinstance(step, str):
-            content = [FunctionCall(id=id_, name=name, arguments=json.dumps(given)) for id_, name, given in step]
-        reason = "stop" if isinstance(step, str) else "function_calls"
+        turn = next_turn(self.script)
+        content: Any = turn
+        if not isinstance(turn, str):
+            content = [FunctionCall(id=id_, name=name, arguments=json.dumps(given)) for id_, name, given in turn]
+        reason = "stop" if isinstance(turn, str) else "function_calls"
         return CreateResult(finish_reason=reason, content=content, usage=RequestUsage(1, 1), cached=False)
 
     async def create_stream(self, messages: Any, **kwargs: Any) -> AsyncGenerator[str | CreateResult, None]:
@@ -84,46 +81,29 @@ class Scripted(ChatCompletionClient):
         }
 
 
-def refund(call_id: str, order: str = "o1") -> tuple[str, str, dict[str, Any]]:
-    """A call of the tool `refund`."""
-    return call_id, "refund", {"order": order}
-
-
 def agent(model: Scripted, *tools: Any, **options: Any) -> AssistantAgent:
     """An agent that goes on after its tools have answered."""
     return AssistantAgent("refunder", model, tools=list(tools), **{"max_tool_iterations": 5, **options})
 
 
-def asked_again() -> Scripted:
-    """A model that asks again when it hears of a failure."""
-    return Scripted([refund("c1")], [refund("c2")], "done")
-
-
 def run(world: World, *agents: AssistantAgent) -> None:
     """Run agents one after the other, whatever becomes of each, in one conversation."""
-
-    async def story() -> None:
-        for one in agents:
-            try:
-                await asyncio.wait_for(one.run(task="refund o1"), 20)
-            except ConnectionError:
-                continue
-
-    with world.scope("conversation-1"):
-        asyncio.run(story())
+    one_by_one(world, *(partial(one.run, task="refund o1") for one in agents))
 
 
-def _async_tool(world: World) -> None:
-    run(world, agent(asked_again(), pays(world, once=True)))
+def told(body: Callable[[World], Any], *runs: Script) -> Callable[[World], None]:
+    """Runs of an agent whose tool has that body, one for each script of its model."""
+    return lambda world: run(world, *(agent(Scripted(*script), body(world)) for script in runs))
 
 
-def _sync_tool(world: World) -> None:
-    run(world, agent(asked_again(), pays_in_thread(world, once=True)))
+def asks(call_id: str, tool: Any, **options: Any) -> Any:
+    """Begin a run of an agent whose model asks for one refund."""
+    return agent(Scripted(*once(call_id)), tool).run(task="refund o1", **options)
 
 
 def _streamed(world: World) -> None:
     async def consume() -> None:
-        streaming = agent(asked_again(), pays(world, once=True), model_client_stream=True)
+        streaming = agent(Scripted(*scripts.AGAIN), pays(world, once=True), model_client_stream=True)
         async for _ in streaming.run_stream(task="refund o1"):
             pass
 
@@ -131,134 +111,47 @@ def _streamed(world: World) -> None:
         asyncio.run(consume())
 
 
-def _same_id(world: World) -> None:
-    run(world, agent(Scripted([refund("c1")], [refund("c1")], "done"), pays(world, once=True)))
-
-
 def _timed_out(world: World) -> None:
-    call = globals()["refund"]
-
-    async def refund(order: str) -> str:
-        world.commit(order)
-        if len(world.effects) == 1:
-            await asyncio.Event().wait()
-        return "paid"
-
-    async def story() -> None:
-        try:
-            await given_up(agent(Scripted([call("c1")]), refund).run(task="refund o1"), world.effects)
-        except TimeoutError:
-            await agent(Scripted([call("c2")], "done"), refund).run(task="refund o1")
-
+    refund = hangs_first(world)
     with world.scope("conversation-1"):
-        asyncio.run(story())
+        asyncio.run(run_again(world.effects, lambda: asks(FIRST, refund), lambda: asks(SECOND, refund)))
 
 
 def _cancelled(world: World) -> None:
     """Through AutoGen's own token, on which the run hangs, so that it has to be given up, too."""
-    call = globals()["refund"]
     token = CancellationToken()
-
-    async def refund(order: str) -> str:
-        world.commit(order)
-        if len(world.effects) == 1:
-            token.cancel()
-            await asyncio.Event().wait()
-        return "paid"
-
-    async def story() -> None:
-        first = agent(Scripted([call("c1")]), refund).run(task="refund o1", cancellation_token=token)
-        try:
-            await given_up(first, world.effects)
-        except TimeoutError:
-            await agent(Scripted([call("c2")], "done"), refund).run(task="refund o1")
-
+    refund = hangs_first(world, token.cancel)
+    first = partial(asks, FIRST, refund, cancellation_token=token)
     with world.scope("conversation-1"):
-        asyncio.run(story())
+        asyncio.run(run_again(world.effects, first, lambda: asks(SECOND, refund)))
 
 
 def late(world: World, later: bool = False) -> None:
     """The run is given up while its tool is still in a thread, which pays when another run has been; or yet another."""
-    begun, go_on, over = threading.Event(), threading.Event(), threading.Event()
-    call = globals()["refund"]
-
-    def refund(order: str) -> str:
-        if begun.is_set():
-            return world.commit(order)
-        begun.set()
-        go_on.wait()
-        try:
-            return world.commit(order)
-        finally:
-            over.set()
+    tool = Late(world)
 
     async def story() -> None:
         before = asyncio.all_tasks()
-        first = asyncio.create_task(agent(Scripted([call("c1")]), refund).run(task="refund o1"))
-        await asyncio.to_thread(begun.wait)
-        first.cancel()
-        await asyncio.wait([first])
+        await tool.is_run_again(lambda: asks(FIRST, tool.refund), lambda: asks(SECOND, tool.refund))
         left_behind = asyncio.all_tasks() - before
-        await agent(Scripted([call("c2")], "done"), refund).run(task="refund o1")
-        go_on.set()
-        await asyncio.to_thread(over.wait)
-        await asyncio.wait(left_behind)
+        await asyncio.gather(*left_behind, return_exceptions=True)
         if later:
-            await agent(Scripted([call("c3")], "done"), refund).run(task="refund o1")
+            await asks(THIRD, tool.refund)
 
     with world.scope("conversation-1"):
         asyncio.run(story())
 
 
-def _late_and_later(world: World) -> None:
-    late(world, later=True)
-
-
-def _parallel(world: World) -> None:
-    model = Scripted([refund("c1", "o1"), refund("c2", "o2"), refund("c3", "o3")], "done")
-    run(world, agent(model, pays(world)))
-
-
-def _parallel_sync(world: World) -> None:
-    model = Scripted([refund("c1", "o1"), refund("c2", "o2"), refund("c3", "o3")], "done")
-    run(world, agent(model, pays_in_thread(world)))
-
-
-def _twins(world: World) -> None:
-    run(world, agent(Scripted([refund("c1"), refund("c2")], "done"), pays(world)))
-
-
-def _twins_sync(world: World) -> None:
-    run(world, agent(Scripted([refund("c1"), refund("c2")], "done"), pays_in_thread(world)))
-
-
 def _later_turn(world: World) -> None:
-    one = agent(Scripted([refund("c1")], "done", [refund("c2")], "done"), pays(world))
+    one = agent(Scripted(*once(FIRST), *once(SECOND)), pays(world))
     run(world, one, one)
 
 
-def _run_dies(world: World) -> None:
-    both = [refund("c1", "o9"), refund("c2", "oX")]
-    first = agent(Scripted(both, ConnectionError("the model is down")), pays(world))
-    again = agent(Scripted([refund("c3", "o9"), refund("c4", "oX")], "done"), pays(world))
-    run(world, first, again)
-
-
 def _agent_as_tool(world: World) -> None:
-    script = Scripted([refund("m1")], "it failed", [refund("m2")], "done")
-    payer = AssistantAgent(
-        "payer", script, description="Pays.", tools=[pays_in_thread(world, once=True)], max_tool_iterations=5
-    )
-    model = Scripted([("d1", "payer", {"task": "refund o1"})], [("d2", "payer", {"task": "please do refund o1"})], "done")
-    run(world, agent(model, AgentTool(payer)))
-
-
-def _bad_arguments(world: World) -> None:
-    def refund(cents: int) -> str:
-        return world.commit(str(cents))
-
-    bad = ("refund", {"cents": "many"})
-    run(world, agent(Scripted([("c1", *bad)], [("c2", *bad)], "done"), refund))
+    tools: list[Any] = [pays_in_thread(world, once=True)]
+    model = Scripted(*scripts.INNER)
+    payer = AssistantAgent("payer", model, description="Pays.", tools=tools, max_tool_iterations=5)
+    run(world, agent(Scripted(*scripts.delegations("payer", "task")), AgentTool(payer)))
 
 
 def _by_hand(world: World) -> None:
@@ -273,41 +166,30 @@ def _by_hand(world: World) -> None:
         asyncio.run(story())
 
 
-def _other_process(world: World) -> None:
-    in_two_processes(world, "benchmarks.incidents.autogen", "killed")
-
-
 def _killed(step: str, folder: Path) -> None:
     """The first process pays and dies of it, the second is run for the same conversation."""
-
-    async def refund(order: str) -> str:
-        land(folder, order)
-        if step == "first":
-            die()
-        return "paid"
-
-    run(World(), agent(Scripted([globals()["refund"](step)], "done"), refund))
+    run(World(), agent(Scripted(*once(f"toolu_{step}")), on_the_loop(pays_and_dies(step, folder))))
 
 
 INCIDENTS: tuple[Incident, ...] = (
-    Incident(Story.NEW_ID, "async tool", _async_tool, 2, 1),
-    Incident(Story.NEW_ID, "sync tool", _sync_tool, 2, 1),
+    Incident(Story.NEW_ID, "async tool", told(partial(pays, once=True), scripts.AGAIN), 2, 1),
+    Incident(Story.NEW_ID, "sync tool", told(partial(pays_in_thread, once=True), scripts.AGAIN), 2, 1),
     Incident(Story.STREAMED, "", _streamed, 2, 1),
-    Incident(Story.SAME_ID, "", _same_id, 2, 1),
+    Incident(Story.SAME_ID, "", told(partial(pays, once=True), scripts.SAME_ID), 2, 1),
     Incident(Story.TIMED_OUT, "", _timed_out, 2, 1),
     Incident(Story.CANCELLED, "", _cancelled, 2, 1),
     Incident(Story.LATE, "", late, 2, 1),
-    Incident(Story.LATE, "and once more", _late_and_later, 3, 1),
-    Incident(Story.PARALLEL, "async tool", _parallel, 3, 3),
-    Incident(Story.PARALLEL, "sync tool", _parallel_sync, 3, 3),
-    Incident(Story.TWINS, "async tool", _twins, 2, 2),
-    Incident(Story.TWINS, "sync tool", _twins_sync, 2, 2),
+    Incident(Story.LATE, "and once more", partial(late, later=True), 3, 1),
+    Incident(Story.PARALLEL, "async tool", told(pays, scripts.THREE_ORDERS), 3, 3),
+    Incident(Story.PARALLEL, "sync tool", told(pays_in_thread, scripts.THREE_ORDERS), 3, 3),
+    Incident(Story.TWINS, "async tool", told(pays, scripts.TWINS), 2, 2),
+    Incident(Story.TWINS, "sync tool", told(pays_in_thread, scripts.TWINS), 2, 2),
     Incident(Story.LATER_TURN, "", _later_turn, 2, 2),
-    Incident(Story.DIES, "", _run_dies, 4, 2),
+    Incident(Story.DIES, "", told(pays, *scripts.dies()), 4, 2),
     Incident(Story.DELEGATED, "", _agent_as_tool, 2, 1),
-    Incident(Story.OTHER_PROCESS, "", _other_process, 2, 1, elsewhere=True),
+    Incident(Story.OTHER_PROCESS, "", in_two_processes("autogen"), 2, 1, elsewhere=True),
     Incident(Story.TWINS, "run by the application", _by_hand, 2, 2),
-    Incident(Story.BAD_ARGUMENTS, "", _bad_arguments, 0, 0),
+    Incident(Story.BAD_ARGUMENTS, "", told(pays_cents, scripts.BAD_CENTS), 0, 0),
 )
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from contextvars import copy_context
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,14 @@ os.environ.setdefault("CREWAI_TRACING_ENABLED", "false")
 from crewai import Agent, BaseLLM, Crew, Task
 from crewai.tools import BaseTool, tool
 
-from benchmarks.incidents.kit import Incident, Story, World
-from benchmarks.incidents.other_process import die, in_two_processes, land, main
+from benchmarks.incidents import scripts
+from benchmarks.incidents.bodies import Body, Late, hangs_first, loses, loses_first, only_o9_works, pays_in_thread
+from benchmarks.incidents.kit import Incident, Story, World, run_again
+from benchmarks.incidents.other_process import in_two_processes, main, pays_and_dies
+from benchmarks.incidents.scripts import FIRST, SECOND, Turn, next_turn, once
 
-Turn = str | list[tuple[str, str, dict[str, Any]]] | Exception
-"""What a scripted model does: write a text, call tools (id, name, arguments), or fail."""
-
-ORDER = {"order": "o7"}
-ACTION = 'Thought: I need a tool.\nAction: refund\nAction Input: {"order": "o7"}'
+ACTION = 'Thought: I need a tool.\nAction: refund\nAction Input: {"order": "o1"}'
+OTHER = ACTION.replace("o1", "o8")
 ANSWER = "Thought: I now know the final answer\nFinal Answer: done"
 
 
@@ -38,9 +38,7 @@ class Script(BaseLLM):
 
     def call(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
         self.seen.append([dict(message) for message in messages] if isinstance(messages, list) else messages)
-        turn = self.turns.pop(0)
-        if isinstance(turn, Exception):
-            raise turn
+        turn = next_turn(self.turns)
         if isinstance(turn, str):
             return turn
         return [{"id": call_id, "function": {"name": name, "arguments": given}} for call_id, name, given in turn]
@@ -55,9 +53,9 @@ class Script(BaseLLM):
         return False
 
 
-def agent(turns: list[Turn], *tools: Any, native: bool = True, **kwargs: Any) -> Agent:
+def agent(turns: Sequence[Turn], *tools: Any, native: bool = True, **kwargs: Any) -> Agent:
     script = Script(model="script")
-    script.turns, script.seen, script.native = turns, [], native
+    script.turns, script.seen, script.native = list(turns), [], native
     return Agent(
         role=kwargs.pop("role", "refunder"),
         goal="refund",
@@ -69,7 +67,7 @@ def agent(turns: list[Turn], *tools: Any, native: bool = True, **kwargs: Any) ->
 
 
 def crew(*agents: Agent, **kwargs: Any) -> Crew:
-    task = Task(description="Refund order o7", expected_output="a text", agent=agents[0])
+    task = Task(description="Refund order o1", expected_output="a text", agent=agents[0])
     return Crew(agents=list(agents), tasks=[task], **kwargs)
 
 
@@ -77,22 +75,9 @@ def run(*agents: Agent, **kwargs: Any) -> str:
     return str(crew(*agents, **kwargs).kickoff())
 
 
-def refund_that_fails(world: World, kind: str = "class") -> Any:
-    """A tool that refunds; its answer is lost the first time."""
-    times: list[str] = []
+def tool_of(body: Body, kind: str = "class") -> Any:
+    """A tool of that body, made in one of CrewAI's ways."""
 
-    def once(order: str) -> str:
-        times.append(order)
-        return world.commit_then_fail(order) if times.count(order) == 1 else world.commit(order)
-
-    return _tool(once, kind)
-
-
-def refund_that_works(world: World, kind: str = "class") -> Any:
-    return _tool(world.commit, kind)
-
-
-def _tool(body: Callable[[str], str], kind: str) -> Any:
     class Refund(BaseTool):
         name: str = "refund"
         description: str = "Refund an order."
@@ -113,33 +98,40 @@ def _tool(body: Callable[[str], str], kind: str) -> Any:
     return {"class": Refund(), "function": refund, "coroutine": arefund}[kind]
 
 
-def again(first: str = "call_8sd7a", second: str = "call_1kf03") -> list[Turn]:
-    return [[(first, "refund", ORDER)], [(second, "refund", ORDER)], "done"]
+def refund_that_fails(world: World, kind: str = "class") -> Any:
+    return tool_of(loses_first(world), kind)
 
 
-def new_id(world: World, kind: str = "class") -> None:
-    with world.scope("o7"):
-        run(agent(again(), refund_that_fails(world, kind)))
+def refund_that_works(world: World, kind: str = "class") -> Any:
+    return tool_of(pays_in_thread(world), kind)
 
 
-def same_id(world: World) -> None:
-    with world.scope("o7"):
-        run(agent(again("call_8sd7a", "call_8sd7a"), refund_that_fails(world)))
+def told(
+    body: Callable[[World], Body], turns: Sequence[Turn], kind: str = "class", native: bool = True, **of_both: Any
+) -> Callable[[World], None]:
+    """One run of a crew of one agent, whose tool has that body."""
+
+    def tell(world: World) -> None:
+        with world.scope("o1"):
+            run(agent(turns, tool_of(body(world), kind), native=native, **of_both), **of_both)
+
+    return tell
+
+
+new_id = told(loses_first, scripts.AGAIN)
+twins = told(pays_in_thread, scripts.TWINS, cache=False)
+later_turn = told(pays_in_thread, scripts.AGAIN, cache=False)
+later_text = told(pays_in_thread, [ACTION, OTHER, ACTION, ANSWER], native=False, cache=False)
 
 
 def written(world: World, kind: str = "class") -> None:
     """The model writes what it wants to do (ReAct); the tool never gets an answer."""
-
-    def body(order: str) -> str:
-        return world.commit_then_fail(order)
-
-    with world.scope("o7"):
-        run(agent([ACTION, ANSWER], _tool(body, kind), native=False))
+    told(loses, [ACTION, ANSWER], kind, native=False)(world)
 
 
 def in_async(world: World) -> None:
-    with world.scope("o7"):
-        asyncio.run(_kickoff(crew(agent(again(), refund_that_fails(world)))))
+    with world.scope("o1"):
+        asyncio.run(_kickoff(crew(agent(scripts.AGAIN, refund_that_fails(world)))))
 
 
 async def _kickoff(made: Crew) -> None:
@@ -147,24 +139,24 @@ async def _kickoff(made: Crew) -> None:
 
 
 def streamed(world: World) -> None:
-    with world.scope("o7"):
-        for _ in crew(agent(again(), refund_that_fails(world)), stream=True).kickoff():
+    with world.scope("o1"):
+        for _ in crew(agent(scripts.AGAIN, refund_that_fails(world)), stream=True).kickoff():
             pass
 
 
 def alone(world: World) -> None:
     """An agent without a crew."""
-    with world.scope("o7"):
-        agent(again(), refund_that_fails(world)).kickoff("Refund order o7")
+    with world.scope("o1"):
+        agent(scripts.AGAIN, refund_that_fails(world)).kickoff("Refund order o1")
 
 
 def called_directly(world: World) -> None:
     """No model: the application itself tries again."""
     made = refund_that_fails(world)
-    with world.scope("o7"):
+    with world.scope("o1"):
         for _ in range(2):
             with suppress(ConnectionError):
-                made.run(order="o7")
+                made.run(order="o1")
 
 
 def timed_out(world: World) -> None:
@@ -175,179 +167,76 @@ def timed_out(world: World) -> None:
         threading.Event().wait(1.2)
         return "late"
 
-    with world.scope("o7"):
+    with world.scope("o1"):
         with suppress(TimeoutError):
-            run(agent([[("call_8sd7a", "refund", ORDER)], "done"], _tool(slowly, "class"), max_execution_time=1))
-        run(agent([[("call_1kf03", "refund", ORDER)], "done"], refund_that_works(world)))
+            run(agent(once(FIRST), tool_of(slowly), max_execution_time=1))
+        run(agent(once(SECOND), refund_that_works(world)))
 
 
 def late_in_thread(world: World) -> None:
     """A tool commits in its thread while the next run asks for the same."""
-    begun, may_commit = threading.Event(), threading.Event()
-
-    def body(order: str) -> str:
-        begun.set()
-        may_commit.wait(10)
-        return world.commit(order)
-
-    def first() -> None:
-        run(agent([[("call_8sd7a", "refund", ORDER)], "done"], _tool(body, "class")))
-
-    with world.scope("o7"):
-        thread = _thread(first)
-        begun.wait(10)
-        run(agent([[("call_1kf03", "refund", ORDER)], "done"], refund_that_works(world)))
-        may_commit.set()
-        thread.join()
-
-
-def _thread(function: Callable[[], None]) -> threading.Thread:
-    thread = threading.Thread(target=copy_context().run, args=(function,))
-    thread.start()
-    return thread
+    late = Late(world)
+    with world.scope("o1"):
+        late.is_run_beside(*(partial(run, agent(once(call_id), tool_of(late.refund))) for call_id in (FIRST, SECOND)))
 
 
 def cancelled(world: World) -> None:
     """The task of an async run is cancelled after the commit; the application runs it again."""
-
-    async def main() -> None:
-        committed = asyncio.Event()
-
-        @tool("refund")
-        async def refund(order: str) -> str:
-            """Refund an order."""
-            world.commit(order)
-            committed.set()
-            await asyncio.Event().wait()
-            return "never"
-
-        task = asyncio.ensure_future(refund.arun(order="o7"))
-        await committed.wait()
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-        await refund_that_works(world, "coroutine").arun(order="o7")
-
-    with world.scope("o7"):
-        asyncio.run(main())
-
-
-def parallel(world: World, kind: str = "class") -> None:
-    calls = [(f"call_x{n}y", "refund", {"order": f"o{n}"}) for n in range(3)]
-    with world.scope("o7"):
-        run(agent([calls, "done"], refund_that_works(world, kind)))
-
-
-def twins(world: World, kind: str = "class") -> None:
-    calls = [("call_8sd7a", "refund", ORDER), ("call_1kf03", "refund", ORDER)]
-    with world.scope("o7"):
-        run(agent([calls, "done"], refund_that_works(world, kind), cache=False), cache=False)
-
-
-def later_turn(world: World) -> None:
-    with world.scope("o7"):
-        run(agent(again(), refund_that_works(world), cache=False), cache=False)
-
-
-def later_text(world: World) -> None:
-    with world.scope("o7"):
-        run(agent([ACTION, OTHER, ACTION, ANSWER], refund_that_works(world), native=False, cache=False), cache=False)
-
-
-OTHER = 'Thought: I need a tool.\nAction: refund\nAction Input: {"order": "o8"}'
+    refund = tool("refund")(hangs_first(world))
+    again = partial(refund.arun, order="o1")
+    with world.scope("o1"):
+        asyncio.run(run_again(world.effects, again, again))
 
 
 def dies(world: World) -> None:
     """One of two parallel calls is paid, the other's answer is lost, the model cannot be reached. CrewAI runs it again."""
-
-    def body(order: str) -> str:
-        return world.commit(order) if order == "o9" else world.commit_then_fail(order)
-
-    turns: list[Turn] = []
-    for attempt in ("a", "b"):
-        turns.append([(f"call_9sd{attempt}", "refund", {"order": "o9"}), (f"call_kf{attempt}x", "refund", {"order": "oX"})])
-        turns.append(ValueError("the model is gone") if attempt == "a" else "done")
-    with world.scope("o7"):
-        run(agent(turns, _tool(body, "class")))
+    turns = [scripts.both("a1"), ValueError("the model is gone"), scripts.both("b2"), "done"]
+    told(only_o9_works, turns)(world)
 
 
 def delegated_again(world: World) -> None:
     """An agent delegates the same work twice, in other words, as the first answer was an error."""
-    coworker = agent(
-        [[("call_a1b", "refund", ORDER)], "I could not.", [("call_c2d", "refund", ORDER)], "I could not."],
-        refund_that_fails(world),
-        role="coworker",
-    )
-    words = [
-        {"task": task, "context": "none", "coworker": "coworker"} for task in ("refund o7", "please refund order o7 now")
-    ]
-    boss = agent(
-        [
-            [("call_8sd7a", "delegate_work_to_coworker", words[0])],
-            [("call_1kf03", "delegate_work_to_coworker", words[1])],
-            "done",
-        ],
-        role="boss",
-        allow_delegation=True,
-    )
-    with world.scope("o7"):
+    coworker = agent(scripts.INNER, refund_that_fails(world), role="coworker")
+    turns = scripts.delegations("delegate_work_to_coworker", "task", context="none", coworker="coworker")
+    boss = agent(turns, role="boss", allow_delegation=True)
+    with world.scope("o1"):
         run(boss, coworker)
 
 
 def bad_arguments(world: World, native: bool = True) -> None:
-    turns: list[Turn] = [[("call_8sd7a", "refund", {"ordr": "o7"})], "done"]
-    if not native:
-        turns = [ACTION.replace('"order"', '"ordr"'), ANSWER]
-    with world.scope("o7"):
-        run(agent(turns, refund_that_works(world), native=native))
-
-
-# -- in another process ----------------------------------------------------------------------------------------------------
-
-
-def run_by_another_process(world: World) -> None:
-    """A process dies in the middle of a call, and another one runs the agent again."""
-    in_two_processes(world, "benchmarks.incidents.crewai", "killed")
+    turns: Sequence[Turn] = scripts.BAD_ARGUMENTS if native else [ACTION.replace('"order"', '"ordr"'), ANSWER]
+    told(pays_in_thread, turns, native=native)(world)
 
 
 def _killed(step: str, folder: Path) -> None:
-    def body(order: str) -> str:
-        land(folder, order)
-        if step == "first":
-            die()
-        return "done"
-
-    with World().scope("o7"):
-        run(agent([[(f"call_{step}", "refund", ORDER)], "done"], _tool(body, "class")))
-
-
-def _in(tell: Callable[..., None], **kwargs: Any) -> Callable[[World], None]:
-    return lambda world: tell(world, **kwargs)
+    """A process dies in the middle of a call, and another one runs the agent again."""
+    with World().scope("o1"):
+        run(agent(once(f"toolu_{step}"), tool_of(pays_and_dies(step, folder))))
 
 
 INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.NEW_ID, "BaseTool", new_id, 2, 1),
-    Incident(Story.NEW_ID, "@tool", _in(new_id, kind="function"), 2, 1),
-    Incident(Story.NEW_ID, "async @tool", _in(new_id, kind="coroutine"), 2, 1),
+    Incident(Story.NEW_ID, "@tool", told(loses_first, scripts.AGAIN, "function"), 2, 1),
+    Incident(Story.NEW_ID, "async @tool", told(loses_first, scripts.AGAIN, "coroutine"), 2, 1),
     Incident(Story.NEW_ID, "akickoff", in_async, 2, 1),
     Incident(Story.STREAMED, "", streamed, 2, 1),
     Incident(Story.NEW_ID, "without a crew", alone, 2, 1),
-    Incident(Story.SAME_ID, "", same_id, 2, 1),
+    Incident(Story.SAME_ID, "", told(loses_first, scripts.SAME_ID), 2, 1),
     Incident(Story.HANDLED, "ReAct, BaseTool", written, 6, 1),
-    Incident(Story.HANDLED, "ReAct, @tool", _in(written, kind="function"), 6, 1),
+    Incident(Story.HANDLED, "ReAct, @tool", partial(written, kind="function"), 6, 1),
     Incident(Story.RUN_AGAIN, "the tool directly", called_directly, 2, 1),
     Incident(Story.CANCELLED, "", cancelled, 2, 1),
     Incident(Story.TIMED_OUT, "", timed_out, 2, 1),
     Incident(Story.LATE, "", late_in_thread, 2, 1),
-    Incident(Story.PARALLEL, "", parallel, 3, 3),
+    Incident(Story.PARALLEL, "", told(pays_in_thread, scripts.THREE_ORDERS), 3, 3),
     Incident(Story.TWINS, "", twins, 2, 2),
     Incident(Story.LATER_TURN, "", later_turn, 2, 2),
     Incident(Story.LATER_TURN, "ReAct", later_text, 3, 3),
     Incident(Story.DIES, "by CrewAI itself", dies, 4, 2),
     Incident(Story.DELEGATED, "", delegated_again, 2, 1),
-    Incident(Story.OTHER_PROCESS, "", run_by_another_process, 2, 1, elsewhere=True),
+    Incident(Story.OTHER_PROCESS, "", in_two_processes("crewai"), 2, 1, elsewhere=True),
     Incident(Story.BAD_ARGUMENTS, "", bad_arguments, 0, 0),
-    Incident(Story.BAD_ARGUMENTS, "ReAct", _in(bad_arguments, native=False), 0, 0),
+    Incident(Story.BAD_ARGUMENTS, "ReAct", partial(bad_arguments, native=False), 0, 0),
 )
 
 

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -20,16 +19,13 @@ from google.adk.sessions import InMemorySessionService
 from google.adk.tools import AgentTool, FunctionTool, ToolContext
 from google.genai import types
 
-from benchmarks.incidents.kit import Incident, Story, World
-from benchmarks.incidents.other_process import die, in_two_processes, land, main
+from benchmarks.incidents.bodies import Late, hangs_first, on_the_loop, pays, pays_in_thread
+from benchmarks.incidents.kit import Incident, Story, World, run_again, told
+from benchmarks.incidents.other_process import in_two_processes, main, pays_and_dies
+from benchmarks.incidents.scripts import WRONG, Ask, ask
 
 APP = "shop"
-Ask = tuple[str, dict[str, Any]]
 IN_THREADS = int(google.adk.__version__.partition(".")[0]) > 1  # 1 has threads in live sessions only
-
-
-def ask(order: str = "o9", tool: str = "refund") -> Ask:
-    return tool, {"order": order}
 
 
 class Scripted(BaseLlm):
@@ -93,56 +89,25 @@ class Shop:
             return
 
 
-def tool_named(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that commits, as a tool of either kind."""
-    function.__name__ = name
-    return function
-
-
-def failing(world: World, *, sync: bool, once: bool = False) -> Callable[..., Any]:
-    """A refund whose answer is lost: always, or the first time."""
-    failed: list[str] = []
-
-    def commit(order: str) -> str:
-        if once and failed:
-            return world.commit(order)
-        failed.append(order)
-        return world.commit_then_fail(order)
-
-    async def refund(order: str) -> str:
-        return commit(order)
-
-    return tool_named("refund", commit) if sync else refund
+def failing(world: World, *, sync: bool = False) -> Callable[..., Any]:
+    """A refund whose answer is lost the first time."""
+    return (pays_in_thread if sync else pays)(world, once=True)
 
 
 def paying(world: World, *, sync: bool = False) -> Callable[..., Any]:
-    def commit(order: str) -> str:
-        return world.commit(order)
-
-    async def refund(order: str) -> str:
-        await asyncio.sleep(0)
-        return world.commit(order)
-
-    return tool_named("refund", commit) if sync else refund
-
-
-def told(story: Callable[[World], Awaitable[None]]) -> Callable[[World], None]:
-    def tell(world: World) -> None:
-        asyncio.run(story(world))  # type: ignore[arg-type]
-
-    return tell
+    return (pays_in_thread if sync else pays)(world)
 
 
 def new_id(*, sync: bool, **more: Any) -> Callable[[World], None]:
     async def story(world: World) -> None:
-        await Shop([failing(world, sync=sync, once=True)], [[ask()], [ask()]], **more).until_it_ends()
+        await Shop([failing(world, sync=sync)], [[ask()], [ask()]], **more).until_it_ends()
 
     return told(story)
 
 
 def with_plugin(world: World) -> Shop:
     plugins = [ReflectAndRetryToolPlugin(max_retries=3)]
-    return Shop([failing(world, sync=False, once=True)], [[ask()], [ask()]], plugins=plugins)
+    return Shop([failing(world)], [[ask()], [ask()]], plugins=plugins)
 
 
 async def reflect_and_retry(world: World) -> None:
@@ -153,7 +118,7 @@ def with_error_callback(world: World) -> Shop:
     def handled(tool: Any, args: dict[str, Any], tool_context: ToolContext, error: Exception) -> dict[str, Any]:
         return {"error": f"the payment service said {error}"}
 
-    return Shop([failing(world, sync=False, once=True)], [[ask()], [ask()]], on_tool_error_callback=handled)
+    return Shop([failing(world)], [[ask()], [ask()]], on_tool_error_callback=handled)
 
 
 async def handled_error(world: World) -> None:
@@ -161,21 +126,8 @@ async def handled_error(world: World) -> None:
 
 
 async def cancelled(world: World) -> None:
-    committed = asyncio.Event()
-
-    async def refund(order: str) -> str:
-        done = world.commit(order)
-        if not committed.is_set():
-            committed.set()
-            await asyncio.Event().wait()
-        return done
-
-    shop = Shop([refund], [[ask()], [ask()]])
-    first = asyncio.create_task(shop.run())
-    await committed.wait()
-    first.cancel()
-    await asyncio.gather(first, return_exceptions=True)
-    await shop.run()
+    shop = Shop([hangs_first(world)], [[ask()], [ask()]])
+    await run_again(world.effects, shop.run, shop.run)
 
 
 async def late_on_the_loop(world: World) -> None:
@@ -198,25 +150,10 @@ async def late_on_the_loop(world: World) -> None:
 async def late_in_a_thread(world: World) -> None:
     from google.adk.agents.run_config import ToolThreadPoolConfig
 
-    begun, go_on, over = threading.Event(), threading.Event(), threading.Event()
-
-    def refund(order: str) -> str:
-        if begun.is_set():
-            return world.commit(order)
-        begun.set()
-        go_on.wait(30)
-        done = world.commit(order)
-        over.set()
-        return done
-
-    shop = Shop([refund], [[ask()], [ask()]], config=RunConfig(tool_thread_pool_config=ToolThreadPoolConfig()))
-    first = asyncio.create_task(shop.run())
-    await asyncio.to_thread(begun.wait, 30)
-    first.cancel()
-    await asyncio.gather(first, return_exceptions=True)
-    await shop.run()
-    go_on.set()
-    await asyncio.to_thread(over.wait, 30)
+    late = Late(world)
+    config = RunConfig(tool_thread_pool_config=ToolThreadPoolConfig())
+    shop = Shop([late.refund], [[ask()], [ask()]], config=config)
+    await late.is_run_again(shop.run, shop.run)
 
 
 def in_one_run(script: list[list[Ask]], *, sync: bool) -> Callable[[World], None]:
@@ -241,7 +178,7 @@ async def dies_beside_a_sibling(world: World) -> None:
 
 async def delegated_again(world: World) -> None:
     refunds = Scripted(script=[[ask()], [ask()]], asked=[])
-    helper = LlmAgent(name="refunds", model=refunds, tools=[failing(world, sync=False, once=True)])
+    helper = LlmAgent(name="refunds", model=refunds, tools=[failing(world)])
     delegations: list[list[Ask]] = [
         [("refunds", {"request": "refund o9"})],
         [("refunds", {"request": "please give the money for o9 back"})],
@@ -321,37 +258,21 @@ async def approved_inside(world: World) -> None:
 
 
 async def bad_arguments(world: World) -> None:
-    await Shop([paying(world)], [[("refund", {"ordr": "o9"})], [("refund", {"ordr": "o9"})]]).run()
+    await Shop([paying(world)], [WRONG, WRONG]).run()
 
 
 def _goes_on(step: str, folder: Path) -> None:
     from google.adk.sessions.sqlite_session_service import SqliteSessionService
 
-    async def refund(order: str) -> str:
-        land(folder, order)
-        if step == "first":
-            die()
-        return "done"
-
     sessions = SqliteSessionService(str(folder / "sessions.db"))
-    asyncio.run(Shop([refund], [[ask()]], session="c1", sessions=sessions).run())
-
-
-def killed(world: World) -> None:
-    in_two_processes(world, "benchmarks.incidents.google_adk", "killed")
+    asyncio.run(Shop([on_the_loop(pays_and_dies(step, folder))], [[ask()]], session="c1", sessions=sessions).run())
 
 
 INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.NEW_ID, "async tool", new_id(sync=False), 2, 1),
     Incident(Story.NEW_ID, "sync tool", new_id(sync=True), 2, 1),
     Incident(Story.SAME_ID, "", new_id(sync=False, same_ids=True), 2, 1),
-    Incident(
-        Story.STREAMED,
-        "",
-        new_id(sync=False, config=RunConfig(streaming_mode=StreamingMode.SSE)),
-        2,
-        1,
-    ),
+    Incident(Story.STREAMED, "", new_id(sync=False, config=RunConfig(streaming_mode=StreamingMode.SSE)), 2, 1),
     Incident(Story.TRIED_AGAIN, "by ReflectAndRetryToolPlugin", told(reflect_and_retry), 2, 1),
     Incident(Story.HANDLED, "by a callback", told(handled_error), 2, 1),
     Incident(Story.CANCELLED, "", told(cancelled), 2, 1),
@@ -367,7 +288,7 @@ INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.DELEGATED, "", told(delegated_again), 2, 1),
     Incident(Story.APPROVED, "require_confirmation", told(approved_first), 1, 1),
     Incident(Story.APPROVED, "asked for inside the tool", told(approved_inside), 1, 1),
-    Incident(Story.OTHER_PROCESS, "", killed, 2, 1, elsewhere=True),
+    Incident(Story.OTHER_PROCESS, "", in_two_processes("google_adk"), 2, 1, elsewhere=True),
     Incident(Story.BAD_ARGUMENTS, "", told(bad_arguments), 0, 0),
 )
 

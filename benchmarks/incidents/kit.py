@@ -13,6 +13,9 @@ from typing import Any
 
 from genai_processor.guard.context import idempotency_key
 
+_SECONDS = 20
+"""After which a run hangs."""
+
 
 class World:
     """What tools change: effects that landed cannot be taken back."""
@@ -29,10 +32,10 @@ class World:
             self.keys.append(idempotency_key())
         return f"done: {effect}"
 
-    def commit_then_fail(self, effect: str) -> str:
+    def commit_then_fail(self, effect: str, error: type[Exception] = ConnectionError) -> str:
         """The effect lands, and its answer is lost."""
         self.commit(effect)
-        raise ConnectionError("502 Bad Gateway")
+        raise error("502 Bad Gateway")
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
@@ -97,11 +100,15 @@ class Incident:
         return f"{self.story}: {self.variant}" if self.variant else str(self.story)
 
 
+Run = Callable[[], Awaitable[Any]]
+"""Begins a run of an agent."""
+
+
 async def given_up(run: Awaitable[Any], grows: Sized) -> Any:
     """Cancel a run as soon as a list has grown, as a time-out would that knew when to strike.
 
     Raises:
-        TimeoutError: It was cancelled. Of a run that ends before, the result is returned.
+        TimeoutError: It was cancelled, however it took that. Of a run that ends before, the result is returned.
     """
     before = len(grows)
     task = asyncio.ensure_future(run)
@@ -109,10 +116,38 @@ async def given_up(run: Awaitable[Any], grows: Sized) -> Any:
         await asyncio.sleep(0.002)
     if not task.done():
         task.cancel()
-        await asyncio.wait([task])
-        if task.cancelled():
-            raise TimeoutError
+        await asyncio.gather(task, return_exceptions=True)
+        raise TimeoutError
     return task.result()
+
+
+async def run_again(grows: Sized, first: Run, again: Run) -> None:
+    """Give a run up as soon as a list has grown, and only then run it again; one that ends by itself is not run again."""
+    try:
+        await given_up(first(), grows)
+    except TimeoutError:
+        await again()
+
+
+def one_by_one(world: World, *runs: Run) -> None:
+    """Do runs of one conversation, whether or not the one before has lost its connection."""
+
+    async def main() -> None:
+        for run in runs:
+            with suppress(ConnectionError):
+                await asyncio.wait_for(run(), _SECONDS)
+
+    with world.scope("conversation-1"):
+        asyncio.run(main())
+
+
+def told(story: Callable[[World], Awaitable[object]]) -> Callable[[World], None]:
+    """Tell an asynchronous story in an event loop of its own."""
+
+    async def main(world: World) -> None:
+        await story(world)
+
+    return lambda world: asyncio.run(main(world))
 
 
 def count(incident: Incident) -> int:
@@ -121,25 +156,3 @@ def count(incident: Incident) -> int:
     with suppress(Exception):  # how the run ends is not what is counted
         incident.tell(world)
     return len(world.effects)
-
-
-def pays(world: World, once: bool = False) -> Callable[..., Any]:
-    """A tool that pays; the first time only, its answer is lost, or never."""
-
-    async def refund(order: str) -> str:
-        if once and not world.effects:
-            return world.commit_then_fail(order)
-        return world.commit(order)
-
-    return refund
-
-
-def pays_in_thread(world: World, once: bool = False) -> Callable[..., Any]:
-    """As `pays`, not asynchronous: it runs in a thread, or holds up the event loop, as the framework has it."""
-
-    def refund(order: str) -> str:
-        if once and not world.effects:
-            return world.commit_then_fail(order)
-        return world.commit(order)
-
-    return refund

@@ -10,6 +10,8 @@ from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 from typing import Any
 
+from benchmarks.incidents import kit
+from benchmarks.incidents.bodies import loses, on_the_loop, pays
 from benchmarks.incidents.kit import Incident, Story, World
 
 try:
@@ -67,29 +69,14 @@ async def attempts(world: World, wiring: Wiring, server: Any, times: int, **opti
 def failing(world: World, wiring: Wiring, sync: bool = False) -> Any:
     """A server whose refunds land, and that says that they failed."""
     server = wiring.server("payments")
-    if sync:
-
-        @server.tool()
-        def refund(order: str) -> str:
-            return world.commit_then_fail(order)
-
-    else:
-
-        @server.tool(name="refund")
-        async def _(order: str) -> str:
-            return world.commit_then_fail(order)
-
+    server.tool()(loses(world) if sync else on_the_loop(loses(world)))
     return server
 
 
 def working(world: World, wiring: Wiring) -> Any:
     """A server whose refunds work."""
     server = wiring.server("payments")
-
-    @server.tool()
-    async def refund(order: str) -> str:
-        return world.commit(order)
-
+    server.tool()(pays(world))
     return server
 
 
@@ -207,10 +194,7 @@ def incidents(wiring: Wiring) -> tuple[Incident, ...]:
     """The stories that any client can tell."""
 
     def told(story: Tale) -> Callable[[World], None]:
-        async def ignore(world: World) -> None:
-            await story(world, wiring)
-
-        return lambda world: asyncio.run(ignore(world))
+        return kit.told(lambda world: story(world, wiring))
 
     return (
         Incident(Story.RUN_AGAIN, "async tool", told(tool_error), 2, 1),

@@ -10,20 +10,24 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from benchmarks.incidents.bodies import Body
 from benchmarks.incidents.kit import World
 
 _SECONDS = 120
 _DIED = 9
 
 
-def in_two_processes(world: World, module: str, story: str) -> None:
-    """Run a story twice, in the same folder: first to be killed, then to go on. Collects the effects.
+def in_two_processes(framework: str, story: str = "killed") -> Callable[[World], None]:
+    """Return what tells a story in two processes, in the same folder: the first is killed, the second goes on.
 
     Args:
-        world: Where they are collected.
-        module: Calls `main` with its stories.
+        framework: Module of this package that calls `main` with its stories.
         story: Name of the story.
     """
+    return lambda world: _run_twice(world, f"benchmarks.incidents.{framework}", story)
+
+
+def _run_twice(world: World, module: str, story: str) -> None:
     from genai_processor.guard.hooks import active
 
     guard = active()
@@ -53,6 +57,19 @@ def land(folder: Path, effect: str) -> None:
 def die() -> None:
     """The process is gone, as if it was killed."""
     os._exit(_DIED)
+
+
+def pays_and_dies(step: str, folder: Path) -> Body:
+    """A tool that pays; the process of the first step is killed before it can say so."""
+
+    def refund(order: str) -> str:
+        """Refund an order."""
+        land(folder, order)
+        if step == "first":
+            die()
+        return "paid"
+
+    return refund
 
 
 def main(stories: Mapping[str, Callable[[str, Path], None]]) -> None:

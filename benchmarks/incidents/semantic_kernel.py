@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,13 @@ from semantic_kernel.contents import (
 from semantic_kernel.filters import FilterTypes
 from semantic_kernel.functions import kernel_function
 
-from benchmarks.incidents.kit import Incident, Story, World, given_up, pays, pays_in_thread
-from benchmarks.incidents.other_process import die, in_two_processes, land, main
+from benchmarks.incidents import scripts
+from benchmarks.incidents.bodies import Late, hangs_first, on_the_loop, pays, pays_cents, pays_in_thread
+from benchmarks.incidents.kit import Incident, Story, World, one_by_one, run_again
+from benchmarks.incidents.other_process import in_two_processes, main, pays_and_dies
+from benchmarks.incidents.scripts import FIRST, SECOND, THIRD, Script, Turn, next_turn, once, refund
 
 logging.getLogger("semantic_kernel").setLevel(logging.CRITICAL)
-
-
-Step = str | Exception | list[tuple[str, str, dict[str, Any]]]
-"""What a model answers: a text, an error, or calls with id, tool and arguments."""
 
 
 class Scripted(ChatCompletionClientBase):
@@ -45,7 +44,7 @@ class Scripted(ChatCompletionClientBase):
     script: list[Any]
     heard: list[str] = []
 
-    def __init__(self, *script: Step) -> None:
+    def __init__(self, *script: Turn) -> None:
         super().__init__(ai_model_id="scripted", service_id="scripted", script=list(script))
 
     def _next(self, history: ChatHistory) -> dict[str, Any]:
@@ -55,12 +54,10 @@ class Scripted(ChatCompletionClientBase):
             for item in message.items
             if isinstance(item, FunctionResultContent)
         ]
-        step = self.script.pop(0)
-        if isinstance(step, Exception):
-            raise step
-        if isinstance(step, str):
-            return {"role": AuthorRole.ASSISTANT, "content": step}
-        return {"role": AuthorRole.ASSISTANT, "items": [function_call(*one) for one in step]}
+        turn = next_turn(self.script)
+        if isinstance(turn, str):
+            return {"role": AuthorRole.ASSISTANT, "content": turn}
+        return {"role": AuthorRole.ASSISTANT, "items": [function_call(*one) for one in turn]}
 
     async def _inner_get_chat_message_contents(self, chat_history: Any, settings: Any) -> list[ChatMessageContent]:
         return [ChatMessageContent(**self._next(chat_history))]
@@ -83,11 +80,6 @@ def function_call(call_id: str, name: str, arguments: dict[str, Any]) -> Functio
     return FunctionCallContent(id=call_id, name=f"shop-{name}", arguments=json.dumps(arguments))
 
 
-def refund(call_id: str, order: str = "o1") -> tuple[str, str, dict[str, Any]]:
-    """A call of the tool `refund`."""
-    return call_id, "refund", {"order": order}
-
-
 def agent(model: Scripted, tool: Callable[..., Any]) -> ChatCompletionAgent:
     """An agent whose plugin `shop` has one tool."""
     return ChatCompletionAgent(service=model, name="refunder", kernel=kernel(tool))
@@ -100,31 +92,19 @@ def kernel(tool: Callable[..., Any]) -> Kernel:
     return made
 
 
-def asked_again() -> Scripted:
-    """A model that asks again when it hears of a failure."""
-    return Scripted([refund("c1")], [refund("c2")], "done")
-
-
 def run(world: World, *agents: ChatCompletionAgent) -> None:
     """Run agents one after the other, whatever becomes of each, in one conversation."""
-
-    async def story() -> None:
-        for one in agents:
-            try:
-                await one.get_response("refund o1")
-            except ConnectionError:
-                continue
-
-    with world.scope("conversation-1"):
-        asyncio.run(story())
+    one_by_one(world, *(partial(one.get_response, "refund o1") for one in agents))
 
 
-def _async_tool(world: World) -> None:
-    run(world, agent(asked_again(), pays(world, once=True)))
+def told(body: Callable[[World], Any], *runs: Script) -> Callable[[World], None]:
+    """Runs of an agent whose tool has that body, one for each script of its model."""
+    return lambda world: run(world, *(agent(Scripted(*script), body(world)) for script in runs))
 
 
-def _sync_tool(world: World) -> None:
-    run(world, agent(asked_again(), pays_in_thread(world, once=True)))
+def asks(call_id: str, tool: Any) -> Any:
+    """Begin a run of an agent whose model asks for one refund."""
+    return agent(Scripted(*once(call_id)), tool).get_response("refund o1")
 
 
 def _generator(world: World) -> None:
@@ -132,21 +112,16 @@ def _generator(world: World) -> None:
         yield "paying"
         yield world.commit_then_fail(order) if not world.effects else world.commit(order)
 
-    run(world, agent(asked_again(), refund))
+    run(world, agent(Scripted(*scripts.AGAIN), refund))
 
 
 def _streamed(world: World) -> None:
     async def consume() -> None:
-        async for _ in agent(asked_again(), pays(world, once=True)).invoke_stream("refund o1"):
+        async for _ in agent(Scripted(*scripts.AGAIN), pays(world, once=True)).invoke_stream("refund o1"):
             pass
 
     with world.scope("conversation-1"):
         asyncio.run(consume())
-
-
-def _same_id(world: World) -> None:
-    again = [refund("call_Vq3ZkPw8sT")]
-    run(world, agent(Scripted(again, again, "done"), pays(world, once=True)))
 
 
 def _filter(world: World) -> None:
@@ -156,108 +131,46 @@ def _filter(world: World) -> None:
         except ConnectionError:
             await next(context)
 
-    one = agent(Scripted([refund("c1")], "done"), pays(world, once=True))
+    one = agent(Scripted(*once()), pays(world, once=True))
     one.kernel.add_filter(FilterTypes.FUNCTION_INVOCATION, twice)
     run(world, one)
 
 
 def _timed_out(world: World) -> None:
-    call = globals()["refund"]
-
-    async def refund(order: str) -> str:
-        world.commit(order)
-        if len(world.effects) == 1:
-            await asyncio.Event().wait()
-        return "paid"
-
-    async def story() -> None:
-        try:
-            await given_up(agent(Scripted([call("c1")]), refund).get_response("refund o1"), world.effects)
-        except TimeoutError:
-            await agent(Scripted([call("c2")], "done"), refund).get_response("refund o1")
-
+    refund = hangs_first(world)
     with world.scope("conversation-1"):
-        asyncio.run(story())
+        asyncio.run(run_again(world.effects, lambda: asks(FIRST, refund), lambda: asks(SECOND, refund)))
 
 
 def late(world: World, later: bool = False) -> None:
     """The run is given up while its tool is in a thread of its own, which pays when another run has been; or yet another."""
-    begun, go_on, over = threading.Event(), threading.Event(), threading.Event()
-    call = globals()["refund"]
-
-    def pay(order: str) -> str:
-        if begun.is_set():
-            return world.commit(order)
-        begun.set()
-        go_on.wait()
-        try:
-            return world.commit(order)
-        finally:
-            over.set()
+    tool = Late(world)
 
     async def refund(order: str) -> str:
-        return await asyncio.to_thread(pay, order)
+        return await asyncio.to_thread(tool.refund, order)
 
     async def story() -> None:
-        first = asyncio.create_task(agent(Scripted([call("c1")]), refund).get_response("refund o1"))
-        await asyncio.to_thread(begun.wait)
-        first.cancel()
-        await asyncio.wait([first])
-        await agent(Scripted([call("c2")], "done"), refund).get_response("refund o1")
-        go_on.set()
-        await asyncio.to_thread(over.wait)
+        await tool.is_run_again(lambda: asks(FIRST, refund), lambda: asks(SECOND, refund))
         if later:
-            await agent(Scripted([call("c3")], "done"), refund).get_response("refund o1")
+            await asks(THIRD, refund)
 
     with world.scope("conversation-1"):
         asyncio.run(story())
 
 
-def _late_and_later(world: World) -> None:
-    late(world, later=True)
-
-
-def _parallel(world: World) -> None:
-    model = Scripted([refund("c1", "o1"), refund("c2", "o2"), refund("c3", "o3")], "done")
-    run(world, agent(model, pays(world)))
-
-
-def _parallel_sync(world: World) -> None:
-    model = Scripted([refund("c1", "o1"), refund("c2", "o2"), refund("c3", "o3")], "done")
-    run(world, agent(model, pays_in_thread(world)))
-
-
-def _twins(world: World) -> None:
-    run(world, agent(Scripted([refund("c1"), refund("c2")], "done"), pays(world)))
-
-
-def _twins_own_ids(world: World) -> None:
-    run(world, agent(Scripted([refund("call_Vq3ZkPw8sT"), refund("call_Mx71LdYb0R")], "done"), pays_in_thread(world)))
-
-
 def _later_turn(world: World) -> None:
-    one = agent(Scripted([refund("c1")], "done", [refund("c1")], "done"), pays(world))
+    """Under the same id, as models have it that only count their calls."""
+    one = agent(Scripted(*once("c1"), *once("c1")), pays(world))
     run(world, one, one)
 
 
-def _run_dies(world: World) -> None:
-    both = [refund("c1", "o9"), refund("c2", "oX")]
-    first = agent(Scripted(both, ConnectionError("the model is down")), pays(world))
-    again = agent(Scripted([refund("c3", "o9"), refund("c4", "oX")], "done"), pays(world))
-    run(world, first, again)
-
-
 def _agent_as_tool(world: World) -> None:
-    script = Scripted([refund("m1")], "it failed", [refund("m2")], "done")
-    payer = agent(script, pays(world, once=True))
+    payer = agent(Scripted(*scripts.INNER), pays(world, once=True))
 
     async def delegate(task: str) -> str:
         return str(await payer.get_response(task))
 
-    model = Scripted(
-        [("d1", "delegate", {"task": "refund o1"})], [("d2", "delegate", {"task": "please do refund o1"})], "done"
-    )
-    run(world, agent(model, delegate))
+    run(world, agent(Scripted(*scripts.delegations("delegate", "task")), delegate))
 
 
 def _approval(world: World) -> None:
@@ -269,24 +182,16 @@ def _approval(world: World) -> None:
         if len(asked) > 1:
             await next(context)
 
-    one = agent(Scripted([refund("call_Vq3ZkPw8sT")], [refund("call_Vq3ZkPw8sT")], "done"), pays(world))
+    one = agent(Scripted(*scripts.SAME_ID), pays(world))
     one.kernel.add_filter(FilterTypes.FUNCTION_INVOCATION, approves)
     run(world, one)
-
-
-def _bad_arguments(world: World) -> None:
-    def refund(cents: int) -> str:
-        return world.commit(str(cents))
-
-    bad = ("refund", {"cents": "many"})
-    run(world, agent(Scripted([("c1", *bad)], [("c2", *bad)], "done"), refund))
 
 
 def _without_auto(world: World) -> None:
     """An application that runs the calls itself, and once more where it did not get an answer."""
 
     async def story() -> None:
-        model = Scripted([refund("call_Vq3ZkPw8sT")])
+        model = Scripted(*once())
         own, history = kernel(pays(world, once=True)), ChatHistory()
         by_hand = PromptExecutionSettings(function_choice_behavior=FunctionChoiceBehavior.Auto(auto_invoke=False))
         history.add_message((await model.get_chat_message_contents(history, by_hand, kernel=own))[0])
@@ -297,52 +202,42 @@ def _without_auto(world: World) -> None:
         asyncio.run(story())
 
 
-def _other_process(world: World) -> None:
-    in_two_processes(world, "benchmarks.incidents.semantic_kernel", "killed")
-
-
 def _killed(step: str, folder: Path) -> None:
     """Both go on with a stored chat history: the first process pays and dies of it."""
     stored = folder / "history.json"
     if step == "first":
         proposed = ChatHistory()
-        calls = [function_call(*refund("call_Vq3ZkPw8sT"))]
-        proposed.add_message(ChatMessageContent(role=AuthorRole.ASSISTANT, items=calls))
+        proposed.add_message(ChatMessageContent(role=AuthorRole.ASSISTANT, items=[function_call(*refund(FIRST))]))
         stored.write_text(proposed.serialize())
-
-    async def pay(order: str) -> str:
-        land(folder, order)
-        if step == "first":
-            die()
-        return "paid"
-
-    pay.__name__ = "refund"
     history = ChatHistory.restore_chat_history(stored.read_text())
+    pay = on_the_loop(pays_and_dies(step, folder))
     with World().scope("conversation-1"):
         asyncio.run(kernel(pay).invoke_function_call(history.messages[0].items[0], history))
 
 
+COUNTED_TWINS: Script = ([refund("c1"), refund("c2")], "done")
+
 INCIDENTS: tuple[Incident, ...] = (
-    Incident(Story.NEW_ID, "async function", _async_tool, 2, 1),
-    Incident(Story.NEW_ID, "sync function", _sync_tool, 2, 1),
+    Incident(Story.NEW_ID, "async function", told(partial(pays, once=True), scripts.AGAIN), 2, 1),
+    Incident(Story.NEW_ID, "sync function", told(partial(pays_in_thread, once=True), scripts.AGAIN), 2, 1),
     Incident(Story.NEW_ID, "async generator", _generator, 2, 1),
     Incident(Story.STREAMED, "", _streamed, 2, 1),
-    Incident(Story.SAME_ID, "", _same_id, 2, 1),
+    Incident(Story.SAME_ID, "", told(partial(pays, once=True), scripts.SAME_ID), 2, 1),
     Incident(Story.RUN_AGAIN, "without auto-invocation", _without_auto, 2, 1),
     Incident(Story.TRIED_AGAIN, "by a filter", _filter, 2, 1),
     Incident(Story.TIMED_OUT, "", _timed_out, 2, 1),
     Incident(Story.LATE, "", late, 2, 1),
-    Incident(Story.LATE, "and once more", _late_and_later, 3, 1),
-    Incident(Story.PARALLEL, "async function", _parallel, 3, 3),
-    Incident(Story.PARALLEL, "sync function", _parallel_sync, 3, 3),
-    Incident(Story.TWINS, "", _twins, 2, 2),
-    Incident(Story.TWINS, "with ids of their own, sync function", _twins_own_ids, 2, 2),
+    Incident(Story.LATE, "and once more", partial(late, later=True), 3, 1),
+    Incident(Story.PARALLEL, "async function", told(pays, scripts.THREE_ORDERS), 3, 3),
+    Incident(Story.PARALLEL, "sync function", told(pays_in_thread, scripts.THREE_ORDERS), 3, 3),
+    Incident(Story.TWINS, "", told(pays, COUNTED_TWINS), 2, 2),
+    Incident(Story.TWINS, "with ids of their own, sync function", told(pays_in_thread, scripts.TWINS), 2, 2),
     Incident(Story.LATER_TURN, "", _later_turn, 2, 2),
-    Incident(Story.DIES, "", _run_dies, 4, 2),
+    Incident(Story.DIES, "", told(pays, *scripts.dies()), 4, 2),
     Incident(Story.DELEGATED, "", _agent_as_tool, 2, 1),
     Incident(Story.APPROVED, "", _approval, 1, 1),
-    Incident(Story.OTHER_PROCESS, "", _other_process, 2, 1, elsewhere=True),
-    Incident(Story.BAD_ARGUMENTS, "", _bad_arguments, 0, 0),
+    Incident(Story.OTHER_PROCESS, "", in_two_processes("semantic_kernel"), 2, 1, elsewhere=True),
+    Incident(Story.BAD_ARGUMENTS, "", told(pays_cents, scripts.BAD_CENTS), 0, 0),
 )
 
 if __name__ == "__main__":

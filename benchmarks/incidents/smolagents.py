@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from contextvars import copy_context
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,33 +19,27 @@ from smolagents.models import (
     ChatMessageToolCallStreamDelta,
 )
 
+from benchmarks.incidents import scripts
+from benchmarks.incidents.bodies import Body, Late, loses_first, only_o9_works, pays_in_thread
 from benchmarks.incidents.kit import Incident, Story, World
-from benchmarks.incidents.other_process import die, in_two_processes, land, main
+from benchmarks.incidents.other_process import in_two_processes, main, pays_and_dies
+from benchmarks.incidents.scripts import FIRST, SECOND, Call, Turn, both, next_turn, once
 
-Turn = str | list[tuple[str, str, dict[str, Any]]] | Exception
-"""What a scripted model does: write code, call tools (id, name, arguments), or fail."""
-
-ORDER = {"order": "o7"}
-DONE: list[tuple[str, str, dict[str, Any]]] = [("call_f1n", "final_answer", {"answer": "done"})]
+END = 'final_answer("done")'
+"""The last piece of code."""
 
 
 class Script(Model):
-    """A model that does what it is told to, turn by turn, and keeps what it was sent."""
+    """A model that does what it is told to, turn by turn, and keeps what it was sent; a text is code."""
 
-    def __init__(self, turns: list[Turn]) -> None:
+    def __init__(self, turns: Sequence[Turn]) -> None:
         super().__init__(model_id="script")
-        self.turns = turns
+        self.turns = list(turns)
         self.seen: list[str] = []
 
-    def _next(self, messages: Any) -> Turn:
-        self.seen.append("\n".join(str(message.content) for message in messages))
-        turn = self.turns.pop(0)
-        if isinstance(turn, Exception):
-            raise turn
-        return turn
-
     def generate(self, messages: Any, *args: Any, **kwargs: Any) -> ChatMessage:
-        turn = self._next(messages)
+        self.seen.append("\n".join(str(message.content) for message in messages))
+        turn = next_turn(self.turns)
         if isinstance(turn, str):
             return ChatMessage(role="assistant", content=f"Thought: go on\n<code>\n{turn}\n</code>")
         calls = [
@@ -70,27 +64,18 @@ class Script(Model):
         yield ChatMessageStreamDelta(content=message.content, tool_calls=calls or None)
 
 
-def agent(turns: list[Turn], *tools: Any, **kwargs: Any) -> ToolCallingAgent:
-    return ToolCallingAgent(tools=list(tools), model=Script(turns), verbosity_level=LogLevel.OFF, **kwargs)
+def answers(text: str) -> list[Call]:
+    """The last word of an agent that calls tools, which is a call, too."""
+    return [("call_f1n", "final_answer", {"answer": text})]
 
 
-def coder(turns: list[Turn], *tools: Any, **kwargs: Any) -> CodeAgent:
-    return CodeAgent(tools=list(tools), model=Script(turns), verbosity_level=LogLevel.OFF, **kwargs)
+def agent(turns: Sequence[Turn], *tools: Any, **kwargs: Any) -> ToolCallingAgent:
+    model = Script([answers(turn) if isinstance(turn, str) else turn for turn in turns])
+    return ToolCallingAgent(tools=list(tools), model=model, verbosity_level=LogLevel.OFF, **kwargs)
 
 
-def refund_that_fails(world: World, kind: str = "class") -> Any:
-    """A tool that refunds; its answer is lost the first time."""
-    times: list[str] = []
-
-    def once(order: str) -> str:
-        times.append(order)
-        return world.commit_then_fail(order) if times.count(order) == 1 else world.commit(order)
-
-    return _tool(once, kind)
-
-
-def refund_that_works(world: World, kind: str = "class") -> Any:
-    return _tool(world.commit, kind)
+def coder(code: Sequence[str], *tools: Any, **kwargs: Any) -> CodeAgent:
+    return CodeAgent(tools=list(tools), model=Script(code), verbosity_level=LogLevel.OFF, **kwargs)
 
 
 class Refund(Tool):
@@ -109,7 +94,9 @@ class Refund(Tool):
         return self.body(order)
 
 
-def _tool(body: Callable[[str], str], kind: str) -> Any:
+def tool_of(body: Body, kind: str = "class") -> Any:
+    """A tool of that body, made in one of smolagents' ways."""
+
     @tool
     def refund(order: str) -> str:
         """Refund an order.
@@ -122,59 +109,68 @@ def _tool(body: Callable[[str], str], kind: str) -> Any:
     return refund if kind == "function" else Refund(body)
 
 
-def again(first: str = "call_8sd7a", second: str = "call_1kf03") -> list[Turn]:
-    return [[(first, "refund", ORDER)], [(second, "refund", ORDER)], DONE]
+def refund_that_fails(world: World, kind: str = "class") -> Any:
+    return tool_of(loses_first(world), kind)
 
 
-def new_id(world: World, kind: str = "class") -> None:
-    with world.scope("o7"):
-        agent(again(), refund_that_fails(world, kind)).run("Refund order o7")
+def refund_that_works(world: World, kind: str = "class") -> Any:
+    return tool_of(pays_in_thread(world), kind)
 
 
-def same_id(world: World) -> None:
-    with world.scope("o7"):
-        agent(again("call_8sd7a", "call_8sd7a"), refund_that_fails(world)).run("Refund order o7")
+def told(body: Callable[[World], Body], turns: Sequence[Turn], kind: str = "class") -> Callable[[World], None]:
+    """One run of an agent that calls a tool of that body."""
+
+    def tell(world: World) -> None:
+        with world.scope("o1"):
+            agent(turns, tool_of(body(world), kind)).run("Refund order o1")
+
+    return tell
 
 
-def streamed(world: World) -> None:
-    with world.scope("o7"):
-        for _ in agent(again(), refund_that_fails(world), stream_outputs=True).run("Refund order o7", stream=True):
-            pass
+def in_code(body: Callable[[World], Body], *code: str, kind: str = "class", **more: Any) -> Callable[[World], None]:
+    """One run of an agent that writes code, which calls a tool of that body."""
+
+    def tell(world: World) -> None:
+        with world.scope("o1"):
+            coder([*code, END], tool_of(body(world), kind), **more).run("Refund order o1")
+
+    return tell
 
 
-def in_code(world: World, kind: str = "class") -> None:
-    with world.scope("o7"):
-        coder(
-            ['print(refund("o7"))', 'print(refund(order="o7"))', 'final_answer("done")'], refund_that_fails(world, kind)
-        ).run("Refund order o7")
-
-
+CALL = 'print(refund("o1"))'
 LOOP = """
 for attempt in range(2):
     try:
-        print(refund("o7"))
+        print(refund("o1"))
         break
     except Exception as error:
         print(error)
 """
+BOTH = 'first = refund("o9")\nsecond = refund("oX")\nprint(first, second)'
+
+new_id = told(loses_first, scripts.AGAIN)
+twins = told(pays_in_thread, scripts.TWINS)
+later_turn = told(pays_in_thread, scripts.AGAIN)
+later_code = in_code(pays_in_thread, CALL, CALL)
+bad_arguments = told(pays_in_thread, scripts.BAD_ARGUMENTS)
 
 
-def loop_in_code(world: World) -> None:
-    """The code that the model wrote tries again by itself."""
-    with world.scope("o7"):
-        coder([LOOP, 'final_answer("done")'], refund_that_fails(world)).run("Refund order o7")
+def streamed(world: World) -> None:
+    with world.scope("o1"):
+        for _ in agent(scripts.AGAIN, refund_that_fails(world), stream_outputs=True).run("Refund order o1", stream=True):
+            pass
 
 
 def called_directly(world: World) -> None:
     """No model: the application itself tries again."""
     made = refund_that_fails(world)
-    with world.scope("o7"):
+    with world.scope("o1"):
         for _ in range(2):
             with suppress(ConnectionError):
-                made(order="o7")
+                made(order="o1")
 
 
-def timed_out_in_code(world: World) -> None:
+def _slow(world: World) -> Body:
     """The code's time is over before the tool has its answer."""
 
     def slowly(order: str) -> str:
@@ -182,168 +178,64 @@ def timed_out_in_code(world: World) -> None:
         threading.Event().wait(1.2)
         return "late"
 
-    code: list[Turn] = ['print(refund("o7"))', 'print(refund("o7"))', 'final_answer("done")']
-    with world.scope("o7"):
-        coder(code, _tool(slowly, "class"), executor_kwargs={"timeout_seconds": 1}).run("Refund order o7")
+    return slowly
 
 
 def late_in_thread(world: World) -> None:
     """A tool commits in its thread while the next run asks for the same."""
-    begun, may_commit = threading.Event(), threading.Event()
-
-    def body(order: str) -> str:
-        begun.set()
-        may_commit.wait(10)
-        return world.commit(order)
-
-    with world.scope("o7"):
-        first = agent([[("call_8sd7a", "refund", ORDER)], DONE], _tool(body, "class"))
-        thread = threading.Thread(target=copy_context().run, args=(first.run, "Refund order o7"))
-        thread.start()
-        begun.wait(10)
-        agent([[("call_1kf03", "refund", ORDER)], DONE], refund_that_works(world)).run("Refund order o7")
-        may_commit.set()
-        thread.join()
-
-
-def parallel(world: World, kind: str = "class") -> None:
-    calls = [(f"call_x{n}y", "refund", {"order": f"o{n}"}) for n in range(3)]
-    with world.scope("o7"):
-        agent([calls, DONE], refund_that_works(world, kind)).run("Refund order o7")
-
-
-def twins(world: World) -> None:
-    with world.scope("o7"):
-        agent([[("call_8sd7a", "refund", ORDER), ("call_1kf03", "refund", ORDER)], DONE], refund_that_works(world)).run(
-            "Refund order o7"
-        )
-
-
-def twins_in_code(world: World) -> None:
-    with world.scope("o7"):
-        coder(['print(refund("o7"), refund(order="o7"))', 'final_answer("done")'], refund_that_works(world)).run("Refund o7")
-
-
-def later_turn(world: World) -> None:
-    with world.scope("o7"):
-        agent(again(), refund_that_works(world)).run("Refund order o7")
-
-
-def later_code(world: World) -> None:
-    with world.scope("o7"):
-        coder(['print(refund("o7"))', 'print(refund("o7"))', 'final_answer("done")'], refund_that_works(world)).run(
-            "Refund o7"
-        )
-
-
-def _only_o9_works(world: World) -> Any:
-    return _tool(lambda order: world.commit(order) if order == "o9" else world.commit_then_fail(order), "class")
-
-
-def _both(attempt: str) -> list[tuple[str, str, dict[str, Any]]]:
-    return [(f"call_9sd{attempt}", "refund", {"order": "o9"}), (f"call_kf{attempt}x", "refund", {"order": "oX"})]
-
-
-def sibling_lost(world: World) -> None:
-    """One of two parallel calls fails, so that the model never sees what the other returned, and asks for both again."""
-    with world.scope("o7"):
-        agent([_both("a"), _both("b"), DONE], _only_o9_works(world)).run("Refund orders o9 and oX")
-
-
-def sibling_lost_in_code(world: World) -> None:
-    code = 'first = refund("o9")\nsecond = refund("oX")\nprint(first, second)'
-    with world.scope("o7"):
-        coder([code, code, 'final_answer("done")'], _only_o9_works(world)).run("Refund orders o9 and oX")
+    late = Late(world)
+    first, again = (partial(agent(once(call_id), tool_of(late.refund)).run, "Refund") for call_id in (FIRST, SECOND))
+    with world.scope("o1"):
+        late.is_run_beside(first, again)
 
 
 def dies(world: World) -> None:
     """A call is paid, another's answer is lost, the model cannot be reached; the application runs it again."""
-    refund = _only_o9_works(world)
-    with world.scope("o7"):
-        for attempt in ("a", "b"):
-            paid, lost = _both(attempt)
+    refund = tool_of(only_o9_works(world))
+    with world.scope("o1"):
+        for run, end in (("a1", ConnectionError("the model is gone")), ("b2", "done")):
+            paid, lost = both(run)
             with suppress(Exception):
-                agent([[lost], [paid], ConnectionError("the model is gone") if attempt == "a" else DONE], refund).run(
-                    "Refund"
-                )
+                agent([[lost], [paid], end], refund).run("Refund")
 
 
 def delegated_again(world: World) -> None:
     """An agent asks the one that it manages for the same thing in other words, as the first answer was an error."""
-    answer: list[tuple[str, str, dict[str, Any]]] = [("call_f1n", "final_answer", {"answer": "I could not."})]
-    refunder = agent(
-        [[("call_a1b", "refund", ORDER)], answer, [("call_c2d", "refund", ORDER)], answer],
-        refund_that_fails(world),
-        name="refunder",
-        description="Refunds orders.",
-    )
-    turns: list[Turn] = [
-        [("call_8sd7a", "refunder", {"task": "refund o7", "additional_args": {}})],
-        [("call_1kf03", "refunder", {"task": "please refund order o7 now", "additional_args": {}})],
-        DONE,
-    ]
-    with world.scope("o7"):
-        agent(turns, managed_agents=[refunder]).run("Refund order o7")
-
-
-def bad_arguments(world: World) -> None:
-    with world.scope("o7"):
-        agent([[("call_8sd7a", "refund", {"ordr": "o7"})], DONE], refund_that_works(world)).run("Refund order o7")
-
-
-def bad_arguments_in_code(world: World, kind: str = "class") -> None:
-    with world.scope("o7"):
-        coder(['refund(ordr="o7")', "refund()", 'final_answer("done")'], refund_that_works(world, kind)).run(
-            "Refund order o7"
-        )
-
-
-# -- in another process ----------------------------------------------------------------------------------------------------
-
-
-def run_by_another_process(world: World) -> None:
-    """A process dies in the middle of a call, and another one runs the agent again."""
-    in_two_processes(world, "benchmarks.incidents.smolagents", "killed")
+    refunder = agent(scripts.INNER, refund_that_fails(world), name="refunder", description="Refunds orders.")
+    turns = scripts.delegations("refunder", "task", additional_args={})
+    with world.scope("o1"):
+        agent(turns, managed_agents=[refunder]).run("Refund order o1")
 
 
 def _killed(step: str, folder: Path) -> None:
-    def body(order: str) -> str:
-        land(folder, order)
-        if step == "first":
-            die()
-        return "done"
-
-    with World().scope("o7"):
-        agent([[(f"call_{step}", "refund", ORDER)], DONE], _tool(body, "class")).run("Refund order o7")
-
-
-def _in(tell: Callable[..., None], **kwargs: Any) -> Callable[[World], None]:
-    return lambda world: tell(world, **kwargs)
+    """A process dies in the middle of a call, and another one runs the agent again."""
+    with World().scope("o1"):
+        agent(once(f"toolu_{step}"), tool_of(pays_and_dies(step, folder))).run("Refund order o1")
 
 
 INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.NEW_ID, "Tool", new_id, 2, 1),
-    Incident(Story.NEW_ID, "@tool", _in(new_id, kind="function"), 2, 1),
-    Incident(Story.NEW_ID, "in code, Tool", in_code, 2, 1),
-    Incident(Story.NEW_ID, "in code, @tool", _in(in_code, kind="function"), 2, 1),
-    Incident(Story.TRIED_AGAIN, "by a loop in code", loop_in_code, 2, 1),
-    Incident(Story.SAME_ID, "", same_id, 2, 1),
+    Incident(Story.NEW_ID, "@tool", told(loses_first, scripts.AGAIN, "function"), 2, 1),
+    Incident(Story.NEW_ID, "in code, Tool", in_code(loses_first, CALL, 'print(refund(order="o1"))'), 2, 1),
+    Incident(Story.NEW_ID, "in code, @tool", in_code(loses_first, CALL, CALL, kind="function"), 2, 1),
+    Incident(Story.TRIED_AGAIN, "by a loop in code", in_code(loses_first, LOOP), 2, 1),
+    Incident(Story.SAME_ID, "", told(loses_first, scripts.SAME_ID), 2, 1),
     Incident(Story.RUN_AGAIN, "the tool directly", called_directly, 2, 1),
-    Incident(Story.TIMED_OUT, "in code", timed_out_in_code, 2, 1),
+    Incident(Story.TIMED_OUT, "in code", in_code(_slow, CALL, CALL, executor_kwargs={"timeout_seconds": 1}), 2, 1),
     Incident(Story.LATE, "", late_in_thread, 2, 1),
     Incident(Story.STREAMED, "", streamed, 2, 1),
-    Incident(Story.PARALLEL, "", parallel, 3, 3),
+    Incident(Story.PARALLEL, "", told(pays_in_thread, scripts.THREE_ORDERS), 3, 3),
     Incident(Story.TWINS, "", twins, 2, 2),
-    Incident(Story.TWINS, "in code", twins_in_code, 2, 2),
+    Incident(Story.TWINS, "in code", in_code(pays_in_thread, 'print(refund("o1"), refund(order="o1"))'), 2, 2),
     Incident(Story.LATER_TURN, "", later_turn, 2, 2),
     Incident(Story.LATER_TURN, "in code", later_code, 2, 2),
-    Incident(Story.DIES, "the step only", sibling_lost, 4, 2),
-    Incident(Story.DIES, "the step only, in code", sibling_lost_in_code, 4, 2),
+    Incident(Story.DIES, "the step only", told(only_o9_works, [both("a1"), both("b2"), "done"]), 4, 2),
+    Incident(Story.DIES, "the step only, in code", in_code(only_o9_works, BOTH, BOTH), 4, 2),
     Incident(Story.DIES, "", dies, 4, 2),
     Incident(Story.DELEGATED, "", delegated_again, 2, 1),
-    Incident(Story.OTHER_PROCESS, "", run_by_another_process, 2, 1, elsewhere=True),
+    Incident(Story.OTHER_PROCESS, "", in_two_processes("smolagents"), 2, 1, elsewhere=True),
     Incident(Story.BAD_ARGUMENTS, "", bad_arguments, 0, 0),
-    Incident(Story.BAD_ARGUMENTS, "in code", bad_arguments_in_code, 0, 0),
+    Incident(Story.BAD_ARGUMENTS, "in code", in_code(pays_in_thread, 'refund(ordr="o1")', "refund()"), 0, 0),
 )
 
 

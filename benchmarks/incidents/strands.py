@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,14 +14,10 @@ from strands.hooks import AfterToolCallEvent
 from strands.models import Model
 from strands.session.file_session_manager import FileSessionManager
 
-from benchmarks.incidents.kit import Incident, Story, World
-from benchmarks.incidents.other_process import die, in_two_processes, land, main
-
-Ask = tuple[str, dict[str, Any]]
-
-
-def ask(order: str = "o9", tool: str = "refund") -> Ask:
-    return tool, {"order": order}
+from benchmarks.incidents.bodies import Late, hangs_beside, hangs_first, pays, pays_in_thread
+from benchmarks.incidents.kit import Incident, Story, World, run_again, told
+from benchmarks.incidents.other_process import die, in_two_processes, land, main, pays_and_dies
+from benchmarks.incidents.scripts import WRONG, Ask, ask
 
 
 class Scripted(Model):
@@ -66,36 +60,11 @@ def agent(tools: list[Any], *script: list[Ask], same_ids: bool = False, **more: 
 
 def failing(world: World, *, sync: bool = False) -> Any:
     """A refund whose answer is lost the first time."""
-    failed: list[str] = []
-
-    def commit(order: str) -> str:
-        if failed:
-            return world.commit(order)
-        failed.append(order)
-        return world.commit_then_fail(order)
-
-    async def in_the_loop(order: str) -> str:
-        return commit(order)
-
-    return tool(commit if sync else in_the_loop, name="refund")
+    return tool((pays_in_thread if sync else pays)(world, once=True))
 
 
 def paying(world: World, *, sync: bool = False) -> Any:
-    def commit(order: str) -> str:
-        return world.commit(order)
-
-    async def in_the_loop(order: str) -> str:
-        await asyncio.sleep(0)
-        return world.commit(order)
-
-    return tool(commit if sync else in_the_loop, name="refund")
-
-
-def told(story: Callable[[World], Awaitable[None]]) -> Callable[[World], None]:
-    def tell(world: World) -> None:
-        asyncio.run(story(world))  # type: ignore[arg-type]
-
-    return tell
+    return tool((pays_in_thread if sync else pays)(world))
 
 
 def new_id(*, sync: bool = False, same_ids: bool = False) -> Callable[[World], None]:
@@ -137,43 +106,14 @@ def called_directly(world: World) -> None:
 
 
 async def cancelled(world: World) -> None:
-    committed = asyncio.Event()
-
-    async def refund(order: str) -> str:
-        done = world.commit(order)
-        if not committed.is_set():
-            committed.set()
-            await asyncio.Event().wait()
-        return done
-
-    made = agent([tool(refund)], [ask()], [ask()])
-    first = asyncio.create_task(made.invoke_async("refund o9"))
-    await committed.wait()
-    first.cancel()
-    await asyncio.gather(first, return_exceptions=True)
-    await made.invoke_async("refund o9")
+    made = agent([tool(hangs_first(world))], [ask()], [ask()])
+    await run_again(world.effects, lambda: made.invoke_async("refund o9"), lambda: made.invoke_async("refund o9"))
 
 
 async def late_in_a_thread(world: World) -> None:
-    begun, go_on, over = threading.Event(), threading.Event(), threading.Event()
-
-    def refund(order: str) -> str:
-        if begun.is_set():
-            return world.commit(order)
-        begun.set()
-        go_on.wait(30)
-        done = world.commit(order)
-        over.set()
-        return done
-
-    made = agent([tool(refund)], [ask()], [ask()])
-    first = asyncio.create_task(made.invoke_async("refund o9"))
-    await asyncio.to_thread(begun.wait, 30)
-    first.cancel()
-    await asyncio.gather(first, return_exceptions=True)
-    await made.invoke_async("refund o9")
-    go_on.set()
-    await asyncio.to_thread(over.wait, 30)
+    late = Late(world)
+    made = agent([tool(late.refund)], [ask()], [ask()])
+    await late.is_run_again(lambda: made.invoke_async("refund o9"), lambda: made.invoke_async("refund o9"))
 
 
 def in_one_run(*script: list[Ask], sync: bool = False) -> Callable[[World], None]:
@@ -185,27 +125,11 @@ def in_one_run(*script: list[Ask], sync: bool = False) -> Callable[[World], None
 
 async def dies_beside_a_sibling(world: World) -> None:
     """One of two is paid, the other one hangs; somebody ends the run, and begins it again."""
-    paid, hangs = asyncio.Event(), asyncio.Event()
-
-    async def refund(order: str) -> str:
-        done = world.commit(order)
-        if order == "o9" and not hangs.is_set():
-            hangs.set()
-            await asyncio.Event().wait()
-        return done
-
-    def has_its_result(event: AfterToolCallEvent) -> None:
-        paid.set()
-
+    results: list[AfterToolCallEvent] = []
     both = [ask("o8"), ask("o9")]
-    made = agent([tool(refund)], both, both)
-    made.hooks.add_callback(AfterToolCallEvent, has_its_result)
-    running = asyncio.create_task(made.invoke_async("refund both"))
-    await paid.wait()
-    await hangs.wait()
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-    await made.invoke_async("refund both")
+    made = agent([tool(hangs_beside(world))], both, both)
+    made.hooks.add_callback(AfterToolCallEvent, results.append)
+    await run_again(results, lambda: made.invoke_async("refund both"), lambda: made.invoke_async("refund both"))
 
 
 def delegated_again(world: World) -> None:
@@ -235,20 +159,12 @@ def approved(world: World) -> None:
 
 
 def bad_arguments(world: World) -> None:
-    wrong: list[Ask] = [("refund", {"ordr": "o9"})]
-    agent([paying(world)], wrong, wrong)("refund")
+    agent([paying(world)], WRONG, WRONG)("refund")
 
 
 def _goes_on(step: str, folder: Path) -> None:
-    @tool
-    def refund(order: str) -> str:
-        land(folder, order)
-        if step == "first":
-            die()
-        return "done"
-
     sessions = FileSessionManager(session_id="c1", storage_dir=str(folder))
-    agent([refund], [ask()], session_manager=sessions)("refund o9")
+    agent([tool(pays_and_dies(step, folder))], [ask()], session_manager=sessions)("refund o9")
 
 
 def _approved_later(step: str, folder: Path) -> None:
@@ -266,18 +182,6 @@ def _approved_later(step: str, folder: Path) -> None:
         die()
     asked_for = (folder / "asked").read_text(encoding="utf-8")
     made([{"interruptResponse": {"interruptId": asked_for, "response": "yes"}}])
-
-
-MODULE = "benchmarks.incidents.strands"
-STORIES = {"killed": _goes_on, "approved": _approved_later}
-
-
-def killed(world: World) -> None:
-    in_two_processes(world, MODULE, "killed")
-
-
-def approved_in_another_process(world: World) -> None:
-    in_two_processes(world, MODULE, "approved")
 
 
 INCIDENTS: tuple[Incident, ...] = (
@@ -298,10 +202,10 @@ INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.DIES, "", told(dies_beside_a_sibling), 4, 2),
     Incident(Story.DELEGATED, "", delegated_again, 2, 1),
     Incident(Story.APPROVED, "interrupt", approved, 1, 1),
-    Incident(Story.APPROVED, "in another process", approved_in_another_process, 1, 1, elsewhere=True),
-    Incident(Story.OTHER_PROCESS, "", killed, 2, 1, elsewhere=True),
+    Incident(Story.APPROVED, "in another process", in_two_processes("strands", "approved"), 1, 1, elsewhere=True),
+    Incident(Story.OTHER_PROCESS, "", in_two_processes("strands"), 2, 1, elsewhere=True),
     Incident(Story.BAD_ARGUMENTS, "", bad_arguments, 0, 0),
 )
 
 if __name__ == "__main__":
-    main(STORIES)
+    main({"killed": _goes_on, "approved": _approved_later})

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from genai_processor.cli.report import Row
 from genai_processor.replay import Node, Part, Plan, Planner
+from genai_processor.settings import PREFIX
 from genai_processor.spans.records import Span
 
 _HELD = 20_000
@@ -26,7 +28,8 @@ class Decisions:
         self._begin()
 
     def _begin(self) -> None:
-        self._planner = Planner(keep_values=False, length_limit=self._length_limit)
+        key = os.environ.get(f"{PREFIX}DIGEST_KEY", "").strip() or None
+        self._planner = Planner(keep_values=False, length_limit=self._length_limit, digest_key=key)
         self._files: dict[str, str] = {}
         self._count = 0
 

@@ -232,7 +232,7 @@ def opened_ledger(url: str | None) -> Iterator[Ledger]:
         raise usage_error(
             "--ledger",
             "a ledger in memory ends with its process, so there is nothing to see from here; "
-            "name one that lasts, as in sqlite:///PATH",
+            "name one that lasts, as in --ledger sqlite:///PATH, or set GENAI_PROCESSOR_LEDGER",
         )
     try:
         ledger = open_ledger(_existing(url))

@@ -129,7 +129,8 @@ def plan_command(
         raise usage_error("--values", "only the html page can have values; add --format html")
     spare_inputs(output, files)
     declared = _declared(deterministic, models, recompute)
-    planner = Planner(declared, keep_values=values, length_limit=_limit(length_limit))
+    settings = _settings(length_limit)
+    planner = Planner(declared, keep_values=values, length_limit=settings.length_limit, digest_key=settings.digest_key)
     with answering():
         damaged = _read(planner, files, max_line_bytes)
         plan = planner.plan()
@@ -172,14 +173,16 @@ def audit_command(
     Each file is a record of its own.
     """
     declared = _declared(deterministic, models, recompute)
-    limit = _limit(length_limit)
+    settings = _settings(length_limit)
     found = Audit()
     with answering():
         damaged = False
         for file in files:
-            planner = Planner(declared, keep_values=False, length_limit=limit)
+            planner = Planner(
+                declared, keep_values=False, length_limit=settings.length_limit, digest_key=settings.digest_key
+            )
             damaged = _read(planner, [file], max_line_bytes) or damaged
-            found.add(planner.plan())
+            found.add(planner.plan(), planner.plan(stamps=False) if planner.stamped else None)
         if format is AuditFormat.json:
             sys.stdout.buffer.write(dumped_line(audit_json(found)))
         else:
@@ -206,11 +209,11 @@ def diff_command(
 
     The exit status is 4 if they do.
     """
-    limit = _limit(length_limit)
+    settings = _settings(length_limit)
     with answering():
         damaged, plans = False, []
         for file in (first, second):
-            planner = Planner(Declared(), length_limit=limit)
+            planner = Planner(Declared(), length_limit=settings.length_limit, digest_key=settings.digest_key)
             damaged = _read(planner, [file], max_line_bytes) or damaged
             plans.append(planner.plan())
         found = differences(*plans)
@@ -229,8 +232,8 @@ def _globs(text: str | None) -> tuple[str, ...]:
     return tuple([glob.strip() for glob in (text or "").split(",") if glob.strip()])
 
 
-def _limit(length_limit: int | None) -> int | None:
-    return Settings.from_environ(os.environ, warn, length_limit=length_limit).length_limit
+def _settings(length_limit: int | None) -> Settings:
+    return Settings.from_environ(os.environ, warn, length_limit=length_limit)
 
 
 def _read(planner: Planner, files: Iterable[str], max_line_bytes: int) -> bool:

@@ -64,7 +64,10 @@ def meaning(entry: Entry, resolution: Resolution) -> str:
         return f"{call} committed. Nothing is released: it is not to be run again."
     if resolution is Resolution.COMPENSATED:
         return f"{call} committed and was undone. Nothing is released."
-    return f"{call} did not commit. One new attempt of it is released, and no second: how that one ends decides."
+    return (
+        f"{call} did not commit. One new attempt of it is released, and no second: how that one ends decides. "
+        "It is still refused where another entry of the same action waits, or was settled as committed."
+    )
 
 
 def _is_somebody_there() -> bool:

@@ -84,7 +84,7 @@ class Desk:
             parent.outside = True
         if effect is Effect.READ_ONLY or self._mode is GuardMode.OFF:
             return self._unclaimed(call, parent, run, GuardOutcome.GRANTED, not_started_on)
-        if REPLAYS.running and REPLAYS.here():
+        if REPLAYS.ever and REPLAYS.here():
             raise ReplayRefusedError(
                 f"{call.tool} is called in a replay, may have an effect, and is not answered from the record; "
                 "it is not run. Declare it read-only if it is"
@@ -138,7 +138,7 @@ class Desk:
         if answer.overruled is not None:
             outcome, reason = GuardOutcome.WOULD_REFUSE, answer.overruled.reason.value
             told = refused(claim.tool, claim.call_id, answer.overruled)
-            _log.warning("The guard only observes. In mode enforce: %s", told.text)
+            _log.warning("The guard only observes, so this call runs. In mode enforce: %s", told.text)
         bound = self._bound(claim, outcome, reason, answer.entry)
         attempt = Attempt(
             bound,

@@ -111,9 +111,8 @@ class Guarded:
             not_started_on=self._not_started_on,
         )
         if isinstance(begun, Attempt):
-            begun.bound.joined = (
-                not self._around
-            )  # by its body, which comes next: a call of its name in there is another one
+            # Its body joins, which comes next: a call of its name in there is another one.
+            begun.bound.joined = not self._around
         return begun
 
     def _id_of(self, arguments: Mapping[str, Any]) -> str | None:

@@ -67,6 +67,8 @@ def until_it_has_run(begun: Begun, value: Any, threads: Threads | None) -> Any:
         return asyncio.ensure_future(_awaited(begun, value, threads), loop=value.get_loop())
     if isinstance(value, concurrent.futures.Future):
         return _followed(begun, value)
+    if hasattr(type(value), "__aenter__"):
+        return _entered(begun, value, threads)
     if inspect.isawaitable(value):  # as some generators are
         return _awaited(begun, value, threads)
     if inspect.isgenerator(value):
@@ -75,7 +77,10 @@ def until_it_has_run(begun: Begun, value: Any, threads: Threads | None) -> Any:
 
 
 def _followed(begun: Begun, inner: concurrent.futures.Future[Any]) -> concurrent.futures.Future[Any]:
-    """A future that is done once the ledger has been told: nobody who waits for it finds its call still running."""
+    """A future that is done once the ledger has been told: nobody who waits for it finds its call still running.
+
+    Whoever cancels it while the body runs gets no result, though there may be one.
+    """
     outer: concurrent.futures.Future[Any] = concurrent.futures.Future()
 
     def inner_ended(future: concurrent.futures.Future[Any]) -> None:
@@ -89,6 +94,8 @@ def _followed(begun: Begun, inner: concurrent.futures.Future[Any]) -> concurrent
             begun.returned()
             if outer.set_running_or_notify_cancel():
                 outer.set_result(result)
+            else:
+                begun.not_delivered()
 
     def outer_ended(future: concurrent.futures.Future[Any]) -> None:
         if future.cancelled():
@@ -108,6 +115,38 @@ async def _awaited(begun: Begun, value: Awaitable[Any], threads: Threads | None)
             raise
     await tell_end(threads, begun, begun.returned)
     return result
+
+
+def _entered(begun: Begun, value: Any, threads: Threads | None) -> Any:
+    """What can be awaited or entered, such as a client library's request: the call lasts as long as its block."""
+    from wrapt import ObjectProxy  # late: it takes time, and few functions return such a thing
+
+    class Entered(ObjectProxy):  # type: ignore[misc, type-arg, unused-ignore]
+        def __await__(self) -> Any:
+            return _awaited(begun, value, threads).__await__()
+
+        async def __aenter__(self) -> Any:
+            try:
+                with begun.inside():
+                    return await type(value).__aenter__(value)
+            except BaseException as error:
+                await tell(threads, partial(begun.raised, error))
+                raise
+
+        async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> Any:
+            try:
+                with begun.inside():
+                    suppressed = await type(value).__aexit__(value, kind, error, trace)
+            except BaseException as raised:
+                await tell(threads, partial(begun.raised, raised))
+                raise
+            if error is None:
+                await tell_end(threads, begun, begun.returned)
+            else:
+                await tell(threads, partial(begun.raised, error))
+            return suppressed
+
+    return Entered(value)
 
 
 def _generator(begun: Begun, value: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:

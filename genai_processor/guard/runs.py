@@ -8,6 +8,7 @@ turn are `undelivered`: whoever runs the agent again must not pay for them twice
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
@@ -115,10 +116,10 @@ class Run:
 
         Whoever runs the agent again then finds no result that counts as delivered for just a moment.
         """
-        here = threading.get_ident()
+        here, deadline = threading.get_ident(), time.monotonic() + _PATIENCE_SECONDS
         for thread, done in tuple(self._ending.values()):
             if thread != here:
-                done.wait(_PATIENCE_SECONDS)
+                done.wait(max(0.0, deadline - time.monotonic()))
 
     def given_up(self) -> None:
         """Note that nobody listens to it any more: what becomes of its latest results is what becomes of the run around it.

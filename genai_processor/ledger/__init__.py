@@ -74,7 +74,9 @@ def open_ledger(url: str) -> Ledger:
         # The rest of a URL may hold a password, so it is not repeated.
         shown = f"{scheme}:…" if colon else url
         schemes = ", ".join(f"{known}:" for known in _LEDGERS)
-        raise LedgerURLError(f"ledger URL {shown!r} names no known ledger; it must begin with one of: {schemes}")
+        raise LedgerURLError(
+            f"ledger URL {shown!r} names no known ledger; it must begin with one of: {schemes} (a file is sqlite:///PATH)"
+        )
     module, _, name = path.partition(":")
     try:
         return cast(Ledger, getattr(import_module(module), name).from_url(url))

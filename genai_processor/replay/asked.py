@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from typing import Any, NamedTuple, TypeVar, overload
 
 from genai_processor.errors import ReplayRefusedError
 from genai_processor.replay.decisions import Choice, Mode, Plan
@@ -13,12 +14,38 @@ from genai_processor.replay.records import Node
 from genai_processor.spans.values import quick_loads
 
 
+class Copies(Sequence[Part]):
+    """Parts that whoever gets them may change, without changing the record."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = parts
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    @overload
+    def __getitem__(self, at: int) -> Part: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Part]: ...
+    def __getitem__(self, at: int | slice) -> Part | Sequence[Part]:
+        found = self._parts[at]
+        return _own(found) if isinstance(found, Part) else [_own(part) for part in found]
+
+    def __iter__(self) -> Iterator[Part]:
+        return map(_own, self._parts)
+
+
+def _own(part: Part) -> Part:
+    return part._replace(value=deepcopy(part.value)) if isinstance(part.value, (dict, list)) else part
+
+
 class NodeRun(NamedTuple):
     """What a recompute function gets.
 
     Attributes:
         node: The recorded node that it stands for.
-        parts: The input: what came from upstream, or the recorded one in mode `inputs`. Both were found equal.
+        parts: The input: what came from upstream, or the recorded one in mode `inputs`. Both were found equal. They may be
+            changed: the record stays as it is.
         run_id: The replay's id.
     """
 

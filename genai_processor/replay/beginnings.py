@@ -37,7 +37,7 @@ _ECHO = EdgeKind.ECHO
 _INFERENCE, _TOOL = Operation.INFERENCE, Operation.TOOL
 _SYSTEM, _USER, _ASSISTANT = Role.SYSTEM, Role.USER, Role.ASSISTANT
 _TEXT, _REASONING = PartKind.TEXT, PartKind.REASONING
-_DELTA, _COMPACTED, _WHOLE = State.DELTA, State.COMPACTED, State.WHOLE
+_DELTA, _COMPACTED = State.DELTA, State.COMPACTED
 
 _Line = tuple[int | None, int, int]
 """The composite tool around, how deep agents are nested in it, and which steps lead from the agent to the inference."""
@@ -49,7 +49,7 @@ def mark_beginnings(ops: Sequence[Op]) -> None:
     Args:
         ops: The operations of one conversation, producers before consumers, their edges found.
     """
-    read = [op for op in ops if op.operation is _INFERENCE and op.inputs is not None and op.inputs.state is _WHOLE]
+    read = [op for op in ops if op.operation is _INFERENCE and op.inputs is not None and op.inputs.is_known]
     if all(op.extends is not None for op in read):
         return
     search = _Search()
@@ -101,12 +101,7 @@ class _Search:
                 continue
             if producer is last:
                 first, at = min(first, slot), max(at, slot)
-            elif (
-                slot > at
-                and producer.inputs is not None
-                and producer.inputs.state is _WHOLE
-                and self._one_agent(op, producer)
-            ):
+            elif slot > at and producer.inputs is not None and producer.inputs.is_known and self._one_agent(op, producer):
                 last, first, at = producer, slot, slot
         return last, first
 

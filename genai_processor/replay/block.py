@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running a real agent on the record.
-
-with replaying(plan):
-agent.run_sync("…")
-"""
+"""Running a real agent on the record: what is asked for inside of `with replaying(…)` is answered from it."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, Literal
@@ -14,12 +11,14 @@ from uuid import uuid4
 
 from genai_processor.errors import ReplayDivergence, ReplayError
 from genai_processor.replay.decisions import Plan
-from genai_processor.replay.hooks.installing import installed
-from genai_processor.replay.plan import plan
+from genai_processor.replay.hooks.installing import HOOKS, installed
+from genai_processor.replay.plan import Planner, plan
+from genai_processor.replay.records import Operation
 from genai_processor.replay.results import ReplayBoundary
 from genai_processor.replay.session import Session
 from genai_processor.replay.stopping import Stop
 from genai_processor.replays import REPLAYS
+from genai_processor.spans.otlp import ReadError, read_spans
 from genai_processor.spans.records import Span
 
 if TYPE_CHECKING:
@@ -46,10 +45,17 @@ class Replaying:
 
     @property
     def not_reached(self) -> tuple[str, ...]:
-        """Keys of the nodes that nothing has asked for, in the plan's order; those that another node covers are not here."""
+        """Keys of the nodes that nothing has asked for, in the plan's order.
+
+        Those that another node covers are not here, nor handoffs, which frameworks make themselves.
+        """
         plan, answered = self._session.plan, self._session.answered
         return tuple(
-            node.key for node in plan.nodes if node.key not in answered and plan.decisions[node.key].covered_by is None
+            node.key
+            for node in plan.nodes
+            if node.key not in answered
+            and node.operation is not Operation.HANDOFF
+            and plan.decisions[node.key].covered_by is None
         )
 
     @property
@@ -65,13 +71,14 @@ class Replaying:
 
 @contextmanager
 def replaying(
-    recorded: Plan | Iterable[Span | ReadableSpan],
+    recorded: Plan | Iterable[Span | ReadableSpan] | str | os.PathLike[str],
     *,
     models: Literal["answered", "live"] = "answered",
     enter: Iterable[str] = (),
     whole: bool = True,
     allow_unverified: bool = False,
     raise_on_divergence: bool = True,
+    patience: float | None = 60.0,
     run_id: str | None = None,
 ) -> Iterator[Replaying]:
     """Answer the tool calls, and the model calls, of agents that run in the block from the record.
@@ -84,13 +91,17 @@ def replaying(
     the model gave them. What is not in the record stops the run for good, whatever the framework does about it.
 
     Args:
-        recorded: A plan, made with `keep_values`, which is the default; or the recorded spans.
+        recorded: A plan, made with `keep_values`, which is the default; or the recorded spans; or the name of a file with
+            them (OTLP as JSON or protobuf). What of a file cannot be read is among the plan's problems.
         models: `live` runs the models that the agents have, and compares what they say; only tools are answered then.
-        enter: Globs over the names of tools that do nothing but run an agent: their bodies run, and what they call is
-            answered. All other tools are answered whole.
-        whole: A run that ends before the record of it did has diverged. Not checked where `models` is `live`.
+        enter: Names of tools that do nothing but run an agent: their bodies run, and what they call is answered. All other
+            tools are answered whole. Globs, too, which fit only tools in which the record shows an agent.
+        whole: A run that ends before the record of it did has diverged, and so has a block in which nothing asks for
+            anything that is recorded. Where `models` is `live`, only the latter is checked.
         allow_unverified: Start though some recorded nodes could not be answered.
         raise_on_divergence: Raise what stopped it; else only keep it in `stopped`.
+        patience: A call that was cancelled in the record, or never returned, waits until it is cancelled again; after that
+            many seconds the run is stopped instead. None waits for as long as it takes.
         run_id: An id of this replay; by default a new one.
 
     Yields:
@@ -103,16 +114,17 @@ def replaying(
     if models not in (_ANSWERED, "live"):
         raise ValueError(f"models must be 'answered' or 'live', but is {models!r}")
     session = Session(
-        recorded if isinstance(recorded, Plan) else plan(recorded),
+        _planned(recorded),
         run_id or uuid4().hex,
         models=models == _ANSWERED,
-        enter=tuple(enter),
+        enter=(enter,) if isinstance(enter, str) else tuple(enter),
         whole=whole,
         allow_unverified=allow_unverified,
+        patience=patience,
     )
     found = Replaying(session)
     raised: BaseException | None = None
-    with REPLAYS.entered(session.run_id), installed(session):
+    with REPLAYS.entered(session.run_id, HOOKS), installed(session):
         try:
             yield found
         except BaseException as error:  # noqa: BLE001 - raised again below, unless it only says that the run was stopped
@@ -127,3 +139,17 @@ def replaying(
         return
     if raised is not None:
         raise raised
+
+
+def _planned(recorded: Plan | Iterable[Span | ReadableSpan] | str | os.PathLike[str]) -> Plan:
+    if isinstance(recorded, Plan):
+        return recorded
+    if not isinstance(recorded, (str, os.PathLike)):
+        return plan(recorded)
+    planner = Planner()
+
+    def note(error: ReadError) -> None:
+        planner.note(error.file if error.line is None else f"{error.file}:{error.line}", error.error)
+
+    planner.add_all(read_spans(recorded, on_error=note))
+    return planner.plan()

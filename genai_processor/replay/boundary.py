@@ -23,6 +23,7 @@ _INPUT_REASONS: dict[State, Reason] = {
     State.HELD_BY_PROVIDER: Reason.INPUT_HELD_BY_PROVIDER,
     State.DELTA: Reason.INPUT_DELTA,
     State.COMPACTED: Reason.INPUT_COMPACTED,
+    State.CHANGED: Reason.INPUT_CHANGED,
 }
 _SAMPLED, _EFFECT_NOT_DECLARED, _EXTERNAL = (Reason.SAMPLED,), (Reason.EFFECT_NOT_DECLARED,), (Reason.EXTERNAL,)
 _MODES: dict[tuple[bool, bool], tuple[Mode, ...]] = {
@@ -31,7 +32,7 @@ _MODES: dict[tuple[bool, bool], tuple[Mode, ...]] = {
     (False, True): (Mode.INPUTS,),
     (False, False): (),
 }
-"""By whether an outcome is recorded, and whether the node may be run."""
+"""By whether an outcome is recorded, and whether the node may be run on what is recorded of its input."""
 _ARGUMENT_REASONS: dict[State, Reason] = {State.CUT: Reason.ARGUMENTS_CUT, State.REDACTED: Reason.ARGUMENTS_REDACTED}
 _OUTCOME_REASONS: dict[State, Reason] = {State.CUT: Reason.OUTCOME_CUT, State.REDACTED: Reason.OUTCOME_REDACTED}
 
@@ -47,13 +48,13 @@ def decide(node: Node, declared: Declared) -> Decision:
         The decision, without what only its surroundings tell (`edges`, `covered_by`, `unverified_upstream`).
     """
     may_run = _may_run(node, declared)
-    refusals = refusals_of(node, may_run=may_run)
-    recorded = is_recorded(node)
+    refusals = _refusals_of(node, may_run=may_run)
+    recorded = _is_recorded(node)
     if refusals:
         return _decision(node, Choice.REFUSE, refusals, (Mode.OUTPUT,) if recorded else (), False)
     undeclared = _undeclared(node, declared)
     hanging = _hanging(node, recorded)
-    modes = _MODES[recorded, may_run]
+    modes = _MODES[recorded, may_run and (node.operation is not _INFERENCE or node.inputs.state is _WHOLE)]
     if undeclared or hanging:
         return _decision(node, Choice.INJECT, undeclared + hanging, modes, not hanging)
     structure = node.structure
@@ -66,12 +67,17 @@ def _decision(node: Node, choice: Choice, reasons: tuple[Reason, ...], modes: tu
     return Decision(choice, reasons, modes, remedy_of(reasons, node.operation), node.inputs.order, allows)
 
 
-def is_recorded(node: Node) -> bool:
+def _is_recorded(node: Node) -> bool:
     """Whether the record holds an outcome that can stand for the node: a value, a failure, a pause, or a wait."""
     return node.outcome.ending is not _UNKNOWN and node.outcome.state is _WHOLE
 
 
-def refusals_of(node: Node, *, may_run: bool) -> tuple[Reason, ...]:
+def is_verifiable(node: Node) -> bool:
+    """Whether a stamp says what went in, so that it can be compared, though not all of it is recorded."""
+    return node.inputs.order is OrderEvidence.STAMP and node.inputs.digest != b""
+
+
+def _refusals_of(node: Node, *, may_run: bool) -> tuple[Reason, ...]:
     """Why a node is refused: the reasons of the first row that has any, or none.
 
     Args:
@@ -85,6 +91,8 @@ def refusals_of(node: Node, *, may_run: bool) -> tuple[Reason, ...]:
     if structure.conflicting:
         broken.append(Reason.CONFLICTING_COPIES)
     has_list = node.operation is _INFERENCE or node.operation is Operation.RERANKING
+    if is_verifiable(node) and _is_recorded(node):
+        has_list = False
     if inputs.state is State.UNREADABLE and has_list:
         broken.append(Reason.UNREADABLE)
     if broken:
@@ -101,7 +109,7 @@ def refusals_of(node: Node, *, may_run: bool) -> tuple[Reason, ...]:
             return (_ARGUMENT_REASONS.get(inputs.state, Reason.ARGUMENTS_WITHHELD),)
         if structure.call_ambiguous:
             return (Reason.CALL_AMBIGUOUS,)
-    if not may_run and not is_recorded(node):
+    if not may_run and not _is_recorded(node):
         return (_OUTCOME_REASONS.get(node.outcome.state, Reason.OUTCOME_NOT_RECORDED),)
     return ()
 
@@ -141,7 +149,9 @@ def _hanging(node: Node, recorded: bool) -> tuple[Reason, ...]:
     if structure.ambiguous:
         found.append(Reason.SOURCE_AMBIGUOUS)
     if not recorded:
-        found.append(Reason.OUTPUT_NOT_RECORDED)
+        changed = node.outcome.state is State.CHANGED
+        found.append(Reason.OUTCOME_CHANGED if changed else Reason.OUTPUT_NOT_RECORDED)
     if node.inputs.state is not _WHOLE:
-        found.append(Reason.INPUT_NOT_RECORDED)
+        known = _INPUT_REASONS if node.operation is _INFERENCE else {}
+        found.append(known.get(node.inputs.state, Reason.INPUT_NOT_RECORDED))
     return tuple(found)

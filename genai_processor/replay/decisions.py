@@ -39,6 +39,7 @@ class Reason(enum.StrEnum):
     INPUT_HELD_BY_PROVIDER = "input_held_by_provider"
     INPUT_DELTA = "input_delta"
     INPUT_COMPACTED = "input_compacted"
+    INPUT_CHANGED = "input_changed"
     ORDER_NOT_RECORDED = "order_not_recorded"
     INPUT_NOT_RECORDED = "input_not_recorded"
     ARGUMENTS_WITHHELD = "arguments_withheld"
@@ -48,6 +49,7 @@ class Reason(enum.StrEnum):
     OUTCOME_NOT_RECORDED = "outcome_not_recorded"
     OUTCOME_CUT = "outcome_cut"
     OUTCOME_REDACTED = "outcome_redacted"
+    OUTCOME_CHANGED = "outcome_changed"
     EFFECT_NOT_DECLARED = "effect_not_declared"
     EXTERNAL = "external"
     SAMPLED = "sampled"
@@ -212,10 +214,11 @@ class Plan:
     def node_of(self, span_id: str, trace_id: str | None = None) -> Node | None:
         """The node that a span shows; None if none does, or if several traces have the id and none is named."""
         if self._by_span is None:
-            self._by_span = {}
+            by_span: dict[str, list[Node]] = {}
             for node in self.nodes:
                 for shown in node.span_ids:
-                    self._by_span.setdefault(shown, []).append(node)
+                    by_span.setdefault(shown, []).append(node)
+            self._by_span = by_span  # when it is whole: other threads may read the same plan
         found = self._by_span.get(span_id, [])
         if trace_id is not None:
             found = [node for node in found if node.trace_id == trace_id]
@@ -233,8 +236,9 @@ class Plan:
     def edges_from(self, key: str) -> Sequence[Edge]:
         """The content edges out of a node, in the order of their consumers."""
         if self._consumers is None:
-            self._consumers = {}
+            consumers: dict[str, list[Edge]] = {}
             for node in self.nodes:
                 for edge in self.decisions[node.key].edges:
-                    self._consumers.setdefault(edge.producer, []).append(edge)
+                    consumers.setdefault(edge.producer, []).append(edge)
+            self._consumers = consumers  # likewise
         return self._consumers.get(key, ())

@@ -44,14 +44,26 @@ _recent: dict[tuple[Role, PartKind, str | None, str], bytes] = {}
 """A value is said, run with, read and repeated: its digest is made once if it is short, and once more if it is not."""
 
 
+_known: dict[bytes, bytes] = {}
+"""Likewise for arguments by their canonical form: they are text on one span, and a structure in a message."""
+
+
 def _part_digest(role: Role, kind: PartKind, tool: str | None, value: Any) -> bytes:
     if kind is _RESULT:
         return _hash(b"result\0" + canonical_value(unwrapped(value)))
-    if kind is _CALL:
-        return _hash(b"call\0" + (tool or "").encode("utf-8", "surrogatepass") + b"\0" + canonical_value(value))
     if kind is _TEXT:
         return _hash(_TEXTS[role] + canonical_value(value))
-    return _hash(f"{kind}\0{role}\0".encode() + canonical_value(value, minted=True))
+    if kind is not _CALL:
+        return _hash(f"{kind}\0{role}\0".encode() + canonical_value(value, minted=True))
+    content = b"call\0" + (tool or "").encode("utf-8", "surrogatepass") + b"\0" + canonical_value(value)
+    if len(content) > _SHORT:
+        return _hash(content)
+    found = _known.get(content)
+    if found is None:
+        if len(_known) >= _RECENT:
+            _known.clear()
+        found = _known[content] = _hash(content)
+    return found
 
 
 _TEXT, _CALL, _RESULT = PartKind.TEXT, PartKind.CALL, PartKind.RESULT  # reading an enum's member costs more than a global

@@ -86,6 +86,8 @@ def canonical_value(value: Any, *, minted: bool = False) -> bytes:
         value: Text, or what JSON text says. None (nothing recorded) has the form of JSON's null.
         minted: Leave out the keys that a run mints anew. For what a framework made, not for a tool's arguments or result.
     """
+    if type(value) is dict and not minted:
+        return _form(value, None)
     source: str | None = None
     for left in (1, 0):
         if type(value) is not str:
@@ -99,7 +101,7 @@ def canonical_value(value: Any, *, minted: bool = False) -> bytes:
             return _utf8(parsed.strip())
         value = parsed
     if minted:
-        value, source = without_minted(value), None
+        value, source = _without_minted(value), None
     return _form(value, source)
 
 
@@ -111,7 +113,9 @@ def _form(value: Any, source: str | None) -> bytes:
     itself if there is one.
     """
     try:
-        form = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+        form = orjson.dumps(value, option=_SORTED)
+        if type(value) is dict and _PLAIN.issuperset(map(type, value.values())):
+            return bytes(form)
         if form[:1] in _CONTAINERS and not _ODD_NUMBER.search(form):
             return bytes(form)
     except TypeError:  # integers beyond 64 bits, lone surrogates, types that are none of JSON's
@@ -122,6 +126,9 @@ def _form(value: Any, source: str | None) -> bytes:
         return _utf8(source) if source is not None else b"deep:" + bytes(form)
 
 
+_SORTED = orjson.OPT_SORT_KEYS
+_PLAIN = frozenset({str, int, bool})
+"""Nothing that orjson would write otherwise is in an object that only has these."""
 _CONTAINERS = frozenset({b"{", b"["})
 # orjson writes null for NaN. A number stands behind one of these characters, and so may a text: then the long way is taken.
 _ODD_NUMBER = re.compile(rb"[:,\[](?:null|-?[0-9]+(?:\.0[,\]}]|(?:\.[0-9]+)?e))")
@@ -145,7 +152,7 @@ def _parsed(text: str) -> Any:
     return _BLANK
 
 
-def without_minted(value: Any) -> Any:
+def _without_minted(value: Any) -> Any:
     """The value without the keys that a run mints anew, at any depth that JSON content has. Without recursion."""
     root: list[Any] = [value]
     todo: list[tuple[Any, Any]] = [(root, 0)]
@@ -174,7 +181,9 @@ def unwrapped(value: Any) -> Any:
     `output` or not; a list of one text block; MCP's `content` list with `isError`; LlamaIndex' ToolOutput. At most four.
     """
     for _ in range(4):
-        if type(value) is str and value[:1] in ("{", "["):
+        if type(value) is str:
+            if value[:1] not in _OPENING:
+                return value
             parsed = _parsed(value.strip())
             if parsed is _BLANK:
                 return value
@@ -189,6 +198,7 @@ def unwrapped(value: Any) -> Any:
     return value
 
 
+_OPENING = frozenset("{[")
 _TEXT_BLOCKS = frozenset({"text", "input_text", "output_text"})
 
 

@@ -23,7 +23,7 @@ from genai_processor.replay.records import (
 )
 
 _INFERENCE, _TOOL, _HANDOFF = Operation.INFERENCE, Operation.TOOL, Operation.HANDOFF
-_NO_ORDER = OrderEvidence.NO_LIST
+_NO_ORDER, _STAMP = OrderEvidence.NO_LIST, OrderEvidence.STAMP
 _RETURN, _PROPOSAL, _RESULT_EDGE = EdgeKind.RETURN, EdgeKind.PROPOSAL, EdgeKind.RESULT
 _WHOLE = State.WHOLE
 _MANY = 64
@@ -114,7 +114,7 @@ def _arguments(op: Op, call: Part | None) -> Inputs:
         parts = own.parts
         if not (len(parts.tail) == 1 and parts.tail[0].digest == call.digest):
             parts = part_list((call._replace(position=0),))
-        return _new(Inputs, (_WHOLE, parts, _NO_ORDER, b"", b"", 0, ()))
+        return _new(Inputs, (_WHOLE, parts, _NO_ORDER, b"", b"", 0, (), False))
     if own.state is not _WHOLE:
         return Inputs(own.state, own.parts, own.order, states=(own.state,))
     return Inputs(_WHOLE, own.parts, own.order)
@@ -129,14 +129,13 @@ def _list(op: Op) -> Inputs:
         states = (*held, State.NOT_RECORDED)
         return Inputs(states[0], EMPTY, order, shown.system, shown.tools, states=states)
     states = held if read.state is _WHOLE or read.state in held else (read.state, *held)
-    if read.unanswered and read.state is _WHOLE:
-        states = (*states, State.DELTA)
-    elif op.lacks is not None and op.lacks not in states:
-        states = (*states, op.lacks)
-    parts = _positioned(op, read.parts) if read.loose and not states else read.parts
+    lacks = State.DELTA if read.unanswered and read.is_known else op.lacks
+    if lacks is not None and lacks not in states:
+        states = (*states, lacks) if read.state is _WHOLE else (lacks, *states)
+    parts = _positioned(op, read.parts) if read.loose and (not states or read.order is _STAMP) else read.parts
     if not states:
-        return _new(Inputs, (_WHOLE, parts, read.order, shown.system, shown.tools, 0, ()))
-    return Inputs(states[0], parts, read.order, shown.system, shown.tools, read.unanswered, states)
+        return _new(Inputs, (_WHOLE, parts, read.order, shown.system, shown.tools, 0, (), op.stamped))
+    return Inputs(states[0], parts, read.order, shown.system, shown.tools, read.unanswered, states, op.stamped)
 
 
 def _positioned(op: Op, parts: PartList) -> PartList:
@@ -206,5 +205,5 @@ def _outcome(op: Op) -> Outcome:
     )
     if own.ending is Ending.UNKNOWN:
         return Outcome(Ending.VALUE, _WHOLE, made, witnesses=tuple(readers))
-    ending, state, _, finish, error_type, message, witnesses = own
-    return _new(Outcome, (ending, state, made, finish, error_type, message, (*witnesses, *readers)))
+    ending, state, _, finish, error_type, message, witnesses, _ = own
+    return _new(Outcome, (ending, state, made, finish, error_type, message, (*witnesses, *readers), False))

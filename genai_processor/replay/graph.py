@@ -11,11 +11,12 @@ from collections.abc import Mapping
 
 from genai_processor.replay.callers import delegate, may_answer, note_attempts, propose
 from genai_processor.replay.claims import assign_ids
+from genai_processor.replay.decisions import Problem
 from genai_processor.replay.documents import documents_under_digests, follow_links, rank_documents, read_document
 from genai_processor.replay.known import Known, Said
 from genai_processor.replay.lookup import MANY, Entry, Found, Index, Op
 from genai_processor.replay.parts import Part, PartKind, Role
-from genai_processor.replay.records import EdgeKind, Operation, State
+from genai_processor.replay.records import EdgeKind, Operation
 from genai_processor.replay.tree import Tree
 from genai_processor.retry.policy import same_tool
 from genai_processor.spans.values import index_like
@@ -24,7 +25,6 @@ _INFERENCE = Operation.INFERENCE
 _CALL, _RESULT = PartKind.CALL, PartKind.RESULT
 _ECHO, _RESULT_EDGE = EdgeKind.ECHO, EdgeKind.RESULT
 _ASSISTANT = Role.ASSISTANT
-_WHOLE = State.WHOLE
 _new = tuple.__new__  # cheaper than the named tuple's own
 
 
@@ -41,6 +41,7 @@ class World:
         ops: Its operations, sorted by key.
         inferences: Those that are inferences.
         missing: Links that point at spans which are not in the record, by the operation that has them.
+        noted: What is wrong with the stamps of its spans.
         open: The calls that an inference read of and that nobody in this world proposed: the inference, the slot, the call.
     """
 
@@ -58,11 +59,12 @@ class World:
         self.ops.sort(key=_key)
         self.inferences = [op for op in self.ops if op.operation is _INFERENCE]
         self._calls = [op for op in self.ops if op.operation is Operation.TOOL or op.operation is Operation.HANDOFF]
-        self._known = Known(self.inferences, self._calls)
+        self._known = Known([], [])
+        self.noted: list[Problem] = []
 
     def join(self) -> None:
         """Find every edge that is inside of this world."""
-        known = self._known
+        known = self._known = Known(self.inferences, self._calls)
         for op in self.inferences:
             _extend(op, known.full)
         assign_ids(self._calls, self.inferences, known)
@@ -189,7 +191,7 @@ def _key(op: Op) -> str:
 def _extend(op: Op, full: Index[None]) -> None:
     """Find the inference whose whole input and output a list begins with, the longest."""
     inputs = op.inputs
-    if inputs is None or inputs.state is not _WHOLE:
+    if inputs is None or not inputs.is_known:
         return
     for found in inputs.parts.lists():
         length = len(found)

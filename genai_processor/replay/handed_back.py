@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import Any
 
 from genai_processor.errors import RecordedFailure
 from genai_processor.replay.records import Outcome
@@ -25,13 +26,9 @@ def exception_of(outcome: Outcome, modules: tuple[str, ...] = (), makers: Mappin
     module, _, short = name.rpartition(".")
     if makers is not None and short in makers:
         return makers[short](message)
-    for place in (module, *modules) if module else modules:
+    for place in (module or "builtins", *modules):
         found = _class_in(place, short)
-        if found is not None and (made := _made(found, message)) is not None:
-            return made
-    if module in ("", "builtins") and (found := _class_in("builtins", short)) is not None:
-        made = _made(found, message)
-        if made is not None:
+        if found is not None and (made := _made(found, message) or _stand_in(found, message)) is not None:
             return made
     return _named(short)(message)
 
@@ -47,6 +44,30 @@ def _made(kind: type[Exception], message: str) -> Exception | None:
     except Exception:  # noqa: BLE001 - it takes something else, and what that was is not recorded
         return None
     return made if str(made) == message else None
+
+
+def _stand_in(kind: Any, message: str) -> Exception | None:
+    """One that whoever catches the class catches, though what it takes beside a message is not recorded."""
+    try:
+        made: Exception = _message_only(kind)(message)
+    except Exception:  # noqa: BLE001 - it lets nobody subclass it, or make one
+        return None
+    return made if str(made) == message else None
+
+
+@lru_cache(maxsize=256)
+def _message_only(kind: Any) -> Any:
+    def __init__(self: Exception, message: str) -> None:
+        Exception.__init__(self, message)
+
+    def __str__(self: Exception) -> str:
+        return str(self.args[0])
+
+    def __getattr__(self: Exception, name: str) -> Any:
+        raise AttributeError(f"{name} of this {kind.__name__} is not recorded; only its message is")
+
+    namespace = {"__init__": __init__, "__str__": __str__, "__getattr__": __getattr__, "__module__": kind.__module__}
+    return type(kind.__name__, (kind,), namespace)
 
 
 @lru_cache(maxsize=256)

@@ -88,7 +88,7 @@ def add_parts(parts: Iterable[Any], role: Role, found: list[Item]) -> None:
     """
     for part in parts:
         if type(part) is dict:
-            kind = kind_of(part)
+            kind = part.get("type")
             if kind == "text" and ("content" in part or "text" in part):
                 add_text(part["content"] if "content" in part else part["text"], role, found)
                 continue
@@ -110,7 +110,7 @@ def add_parts(parts: Iterable[Any], role: Role, found: list[Item]) -> None:
             if (item := item_of(part)) is not None:
                 add_call(item, part, found)
                 continue
-            _other(part, kind, role, found)
+            _other(part, kind_of(part), role, found)
         elif isinstance(part, str):
             add_text(part, role, found)
         elif is_mapping(part):

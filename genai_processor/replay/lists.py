@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from sys import intern
 from typing import Any, NamedTuple
 
 import orjson
@@ -17,11 +18,11 @@ import orjson
 from genai_processor.replay.digests import part_digest
 from genai_processor.replay.items import Gap, Item, Unreadable
 from genai_processor.replay.messages import items_of
-from genai_processor.replay.parts import EMPTY, Part, PartKind, PartList, part_list
+from genai_processor.replay.parts import EMPTY, Part, PartKind, PartList, Role
 from genai_processor.replay.records import OrderEvidence, State
 from genai_processor.spans.values import has_marker, is_withheld, loads
 
-_CALL, _RESULT = PartKind.CALL, PartKind.RESULT
+_CALL, _RESULT, _TEXT = PartKind.CALL, PartKind.RESULT, PartKind.TEXT
 _WHOLE, _WITHHELD, _REDACTED, _CUT, _UNREADABLE = (
     State.WHOLE,
     State.WITHHELD,
@@ -42,6 +43,7 @@ class ReadList(NamedTuple):
         unanswered: Results before whose place there is no call that they could answer: there are more of them than calls, or
             the call of their id comes later.
         results: How many of its parts are results.
+        answer: If it is one text, the digest of a tool's result that says the same; else b"".
     """
 
     state: State
@@ -50,6 +52,12 @@ class ReadList(NamedTuple):
     loose: bool = False
     unanswered: int = 0
     results: int = 0
+    answer: bytes = b""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all its parts are known, be it by their digests only."""
+        return self.state is _WHOLE or self.order is OrderEvidence.STAMP
 
 
 class _Known(NamedTuple):
@@ -89,8 +97,9 @@ class ListReader:
                 self._texts.popitem(last=False)
         before = best = None
         for before in known:
-            if len(before.text) < len(text) and text.startswith(before.text[:-1]) and text[len(before.text) - 1] == ",":
-                if best is None or len(before.text) > len(best.text):
+            length = len(before.text)
+            if length < len(text) and text[length - 1] == "," and text.startswith(before.text[:-1]):
+                if best is None or length > len(best.text):
                     best = before
             elif before.text == text:
                 return before.found
@@ -143,35 +152,18 @@ class ListReader:
 
     def of_items(self, items: Sequence[Item], order: OrderEvidence, before: ReadList | None = None) -> ReadList:
         """A list of items that were read, after another one or not."""
-        prefix = before.parts if before is not None else None
-        parts, missing, marked, cut = self._parts(items, prefix)
-        loose = before is not None and before.loose
-        unanswered = before.unanswered if before is not None else 0
-        made = part_list(parts, prefix)
-        results = before.results if before is not None else 0
-        calls = prefix.calls if prefix is not None else 0
-        for part in parts:
-            if part.kind is _CALL:
-                calls += 1
-            elif part.kind is _RESULT:
-                results += 1
-                if results - calls > unanswered:
-                    unanswered = results - calls
-                if part.position == -1:
-                    loose = True
-        if loose:
-            unanswered += _answered_too_early(made)
-        state = _REDACTED if marked else _CUT if cut else _WITHHELD if missing or not len(made) else _WHOLE
-        return ReadList(state, made, order, loose, unanswered, results)
-
-    def _parts(self, items: Sequence[Item], prefix: PartList | None) -> tuple[list[Part], bool, bool, bool]:
+        if before is None:
+            prefix, loose, unanswered, results, calls = None, False, 0, 0, 0
+        else:
+            prefix, loose, unanswered, results = before.parts, before.loose, before.unanswered, before.results
+            calls = prefix.calls
         parts: list[Part] = []
-        calls = prefix.calls if prefix is not None else 0
         missing = marked = cut = False
         keep = self._keep
         known: dict[str, tuple[int, str | None]] = {}
         for role, kind, tool, call_id, value, is_missing in items:
             position = None
+            call_id, tool = once(call_id), once(tool)
             if kind is _CALL:
                 position = calls
                 calls += 1
@@ -183,6 +175,11 @@ class ListReader:
                     found = _call_before(call_id, prefix) if prefix is not None else _NO_CALL
                 position = found[0]
                 tool = tool or found[1]
+                results += 1
+                if results - calls > unanswered:
+                    unanswered = results - calls
+                if position == -1:
+                    loose = True
             if is_missing:
                 missing = True
             elif type(value) is str:
@@ -192,7 +189,23 @@ class ListReader:
                     cut = True
             digest = part_digest(role, kind, tool, value)
             parts.append(_new(Part, (role, kind, tool, digest, position, call_id, value if keep else None, is_missing)))
-        return parts, missing, marked, cut
+        made = PartList(prefix, tuple(parts), calls)
+        if loose:
+            unanswered += answered_too_early(made)
+        state = _REDACTED if marked else _CUT if cut else _WITHHELD if missing or not len(made) else _WHOLE
+        return _new(ReadList, (state, made, order, loose, unanswered, results, _answer(items)))
+
+
+def _answer(items: Sequence[Item]) -> bytes:
+    """The digest of a tool's result that says the same as a list's only text, b"" for any other list."""
+    if len(items) != 1 or items[0].kind is not _TEXT or not isinstance(items[0].value, str):
+        return b""
+    return part_digest(Role.TOOL, _RESULT, None, items[0].value)
+
+
+def once(text: str | None) -> str | None:
+    """The text, kept once however often it is said: ids and tools stand in an answer, on spans, and in what is read next."""
+    return intern(text) if type(text) is str else text
 
 
 _NO_CALL: tuple[int, str | None] = (-1, None)
@@ -206,7 +219,8 @@ def _call_before(call_id: str | None, prefix: PartList) -> tuple[int, str | None
     return _NO_CALL
 
 
-def _answered_too_early(parts: PartList) -> int:
+def answered_too_early(parts: PartList) -> int:
+    """How many calls of a list come after their results."""
     answered: set[str] = set()
     count = 0
     for part in parts:

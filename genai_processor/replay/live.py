@@ -22,10 +22,14 @@ class Prompt(NamedTuple):
     Attributes:
         parts: The messages' parts in order.
         instructions: System instructions that stand beside the messages, each text.
+        agent: The name of the agent that asks, or None where nobody knows.
+        tools: The names of what the model may call, or None where nobody knows. With `agent` it tells equal prompts apart.
     """
 
     parts: PartList
     instructions: tuple[str, ...] = ()
+    agent: str | None = None
+    tools: frozenset[str] | None = None
 
 
 def parts_of(messages: Iterable[Message]) -> PartList:
@@ -69,10 +73,21 @@ def key_of_prompt(parts: Sequence[Part]) -> bytes:
     return digest
 
 
+def without_places(parts: Sequence[Part]) -> list[Part]:
+    """Parts without the places of results among the calls, for a record that does not say which call each answers."""
+    return [part._replace(position=-1) if part.kind is PartKind.RESULT else part for part in parts]
+
+
+def instructions_of(prompt: Prompt) -> list[str]:
+    """Every text that a model is instructed with, beside its messages or among them."""
+    texts = [part.value for part in prompt.parts if part.role is Role.SYSTEM and isinstance(part.value, str)]
+    return [*prompt.instructions, *texts]
+
+
 def same_system(node: Node, prompt: Prompt) -> bool:
     """Whether what the record has of system instructions is what is said now, in whatever shape it was recorded."""
     texts = [part.value for part in prompt.parts if part.role is Role.SYSTEM and isinstance(part.value, str)]
-    said = [*prompt.instructions, *texts]
+    said = instructions_of(prompt)
     recorded = [part for part in node.inputs.parts if part.role is Role.SYSTEM]
     if recorded:
         now = {part.value.strip() for part in prompt.parts if part.role is Role.SYSTEM and isinstance(part.value, str)}

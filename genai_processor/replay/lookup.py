@@ -18,6 +18,7 @@ from genai_processor.spans.records import View
 
 _INFERENCE = Operation.INFERENCE
 _WHOLE, _VALUE = State.WHOLE, Ending.VALUE
+_new = tuple.__new__  # cheaper than the named tuple's own
 MANY = 64
 """More claimants of one value than this are not told apart."""
 
@@ -56,6 +57,7 @@ class Op:
         level: How long the longest chain of producers before it is.
         cycle: It is on a cycle.
         fan_in: Two or more independent producers feed its new slots.
+        stamped: What the stamp of its recording says of its input is what is known of it.
     """
 
     __slots__ = (
@@ -74,12 +76,13 @@ class Op:
         "key",
         "lacks",
         "level",
-        "mark",
         "operation",
         "outcome",
         "proposer",
         "read",
+        "stamped",
         "tool",
+        "trace_id",
         "unobserved",
     )
 
@@ -87,6 +90,7 @@ class Op:
         shown = draft.shown
         self.draft = draft
         self.key = draft.key
+        self.trace_id = shown.trace_id
         self.operation = shown.operation
         self.tool = shown.tool
         self.call_id = shown.call_id
@@ -110,11 +114,16 @@ class Op:
         self.level = 0
         self.cycle = False
         self.fan_in = False
-        self.mark = 0
-        if shown.operation is _INFERENCE and self.inputs is not None and self.inputs.state is _WHOLE:
-            outcome = self.outcome
-            if outcome.state is _WHOLE and outcome.ending is _VALUE and len(outcome.parts):
-                self.full = self.inputs.parts.mark_after(outcome.parts)
+        self.stamped = False
+        if shown.operation is _INFERENCE:
+            self.complete()
+
+    def complete(self) -> None:
+        """Find what an inference's whole input and output are known by, if they are known."""
+        outcome = self.outcome
+        known = outcome.stamped or (outcome.state is _WHOLE and outcome.ending is _VALUE)
+        if known and self.inputs is not None and self.inputs.is_known and len(outcome.parts):
+            self.full = self.inputs.parts.mark_after(outcome.parts)
 
     def _ask_witnesses(self, draft: Draft) -> None:
         """Take from inner spans what the outermost one leaves out."""
@@ -163,11 +172,12 @@ class Index(Generic[_T]):
 
     def add(self, key: object, op: Op, what: _T) -> None:
         """Put an operation under a key."""
+        entry = _new(Entry, (op, what))
         found = self._entries.get(key)
         if found is None:
-            self._entries[key] = [Entry(op, what)]
+            self._entries[key] = [entry]
         else:
-            found.append(Entry(op, what))
+            found.append(entry)
 
     def __contains__(self, key: object) -> bool:
         return key in self._entries
@@ -184,12 +194,11 @@ class Index(Generic[_T]):
         entries = self._entries.get(key)
         if entries is None:
             return []
-        trace = op.draft.shown.trace_id
         if len(entries) == 1:
             other = entries[0].op
             if other is op:
                 return []
-            return entries if other.draft.shown.trace_id == trace or _one_conversation(op, other) else []
+            return entries if other.trace_id == op.trace_id or _one_conversation(op, other) else []
         scopes = self._scopes.get(key)
         if scopes is None:
             scopes = self._scopes[key] = {}
@@ -201,7 +210,7 @@ class Index(Generic[_T]):
             if found:
                 return found
             scope = scope.scope
-        found = [entry for entry in entries if entry.op is not op and entry.op.draft.shown.trace_id == trace]
+        found = [entry for entry in entries if entry.op is not op and entry.op.trace_id == op.trace_id]
         at_top = [entry for entry in found if entry.op.draft.scope is None]
         return at_top or found or [entry for entry in entries if entry.op is not op and _one_conversation(op, entry.op)]
 

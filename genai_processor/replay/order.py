@@ -14,7 +14,7 @@ _SEARCHED = 20_000
 """How many operations a search for an ancestor visits. Beyond it two producers count as independent, the careful answer."""
 
 
-def producers_of(op: Op) -> list[Op]:
+def _producers_of(op: Op) -> list[Op]:
     """The operations that have to come before one, each perhaps several times."""
     found = [edge.producer for edge in op.found if edge.kind is not _RETURN]
     if op.extends is not None:
@@ -67,13 +67,13 @@ def _doubt(circles: list[list[Op]]) -> bool:
 
 def _levels(ops: list[Op]) -> tuple[list[Op], list[Op]]:
     """The operations by level, and those that have none because they are on a circle or behind one."""
-    waiting: dict[int, int] = {}
-    consumers: dict[int, list[Op]] = {}
+    waiting: dict[Op, int] = {}
+    consumers: dict[Op, list[Op]] = {}
     ready: list[Op] = []
     for op in ops:
-        producers = {id(producer): producer for producer in producers_of(op)}
+        producers = set(_producers_of(op))
         if producers:
-            waiting[id(op)] = len(producers)
+            waiting[op] = len(producers)
             for producer in producers:
                 consumers.setdefault(producer, []).append(op)
         else:
@@ -84,11 +84,11 @@ def _levels(ops: list[Op]) -> tuple[list[Op], list[Op]]:
         following: list[Op] = []
         for op in ready:
             op.level = level
-            below = consumers.get(id(op))
+            below = consumers.get(op)
             if below is not None:
                 for consumer in below:
-                    waiting[id(consumer)] -= 1
-                    if not waiting[id(consumer)]:
+                    waiting[consumer] -= 1
+                    if not waiting[consumer]:
                         following.append(consumer)
         order.extend(ready)
         if len(following) > 1:
@@ -110,7 +110,7 @@ def _circles(left: list[Op], done: set[int]) -> Iterator[list[Op]]:
     for root in left:
         if id(root) in number:
             continue
-        stack = [(root, iter([op for op in producers_of(root) if id(op) not in done]))]
+        stack = [(root, iter([op for op in _producers_of(root) if id(op) not in done]))]
         number[id(root)] = lowest[id(root)] = len(number)
         path.append(root)
         on_path.add(id(root))
@@ -122,7 +122,7 @@ def _circles(left: list[Op], done: set[int]) -> Iterator[list[Op]]:
                     number[id(step)] = lowest[id(step)] = len(number)
                     path.append(step)
                     on_path.add(id(step))
-                    stack.append((step, iter([op for op in producers_of(step) if id(op) not in done])))
+                    stack.append((step, iter([op for op in _producers_of(step) if id(op) not in done])))
                 elif id(step) in on_path:
                     lowest[id(op)] = min(lowest[id(op)], number[id(step)])
                 continue
@@ -138,7 +138,7 @@ def _circles(left: list[Op], done: set[int]) -> Iterator[list[Op]]:
                     component.append(member)
                     if member is op:
                         break
-                if len(component) > 1 or any(producer is op for producer in producers_of(op)):
+                if len(component) > 1 or any(producer is op for producer in _producers_of(op)):
                     yield component
 
 
@@ -149,6 +149,8 @@ def mark_fan_ins(ops: list[Op]) -> None:
         ops: Operations whose `level` is set.
     """
     for op in ops:
+        if len(op.found) + op.unobserved < 2:
+            continue
         producers = {id(edge.producer): edge.producer for edge in op.found if edge.kind is not _RETURN}
         if op.extends is not None and producers:
             known = op.extends
@@ -178,7 +180,7 @@ def is_ancestor(ancestor: Op, op: Op) -> bool:
     stack = [op]
     seen = {id(op)}
     while stack:
-        for producer in producers_of(stack.pop()):
+        for producer in _producers_of(stack.pop()):
             if producer is ancestor:
                 return True
             if producer.level > ancestor.level and id(producer) not in seen:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import enum
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple, overload
 
 
@@ -135,10 +136,9 @@ class PartList(Sequence[Part]):
     @property
     def mark(self) -> int:
         """The last mark."""
-        for found in self.lists():
-            if found.tail:
-                return found.marks[-1]
-        return _START_MARK
+        if self.tail:
+            return self.marks[-1]
+        return self.prefix.mark if self.prefix is not None else _START_MARK
 
     def mark_after(self, more: PartList) -> int:
         """The mark of a list that goes on with the parts of another one, its calls counted on."""
@@ -155,12 +155,12 @@ class PartList(Sequence[Part]):
         return self._length
 
     def __iter__(self) -> Iterator[Part]:
-        for found in reversed(list(self.lists())):
-            yield from found.tail
+        if self.prefix is None:
+            return iter(self.tail)
+        return chain.from_iterable([found.tail for found in reversed(list(self.lists()))])
 
     def __reversed__(self) -> Iterator[Part]:
-        for found in self.lists():
-            yield from reversed(found.tail)
+        return chain.from_iterable(reversed(found.tail) for found in self.lists())
 
     def lists(self) -> Iterator[PartList]:
         """This list and those with which it begins, the longest first."""
@@ -180,6 +180,9 @@ class PartList(Sequence[Part]):
 
     def since(self, start: int) -> tuple[Part, ...]:
         """The parts from a position on, at the cost of those only."""
+        begin = self._length - len(self.tail)
+        if start >= begin:
+            return self.tail[start - begin :]
         tails: list[tuple[Part, ...]] = []
         for found in self.lists():
             if found._length <= start:

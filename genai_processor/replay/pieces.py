@@ -37,7 +37,7 @@ class Piece(NamedTuple):
     problems: list[tuple[str, Problem]]
 
 
-def decided(groups: Iterable[Sequence[World]], trees: Iterable[Tree], declared: Declared) -> Piece:
+def decided(groups: Sequence[Sequence[World]], trees: Iterable[Tree], declared: Declared) -> Piece:
     """Order and freeze the operations of joined worlds, and decide what is done with them. The worlds are then used up.
 
     Args:
@@ -65,6 +65,7 @@ def decided(groups: Iterable[Sequence[World]], trees: Iterable[Tree], declared: 
         found.append((first.first, mine))
     for worlds in groups:
         for world in worlds:
+            problems.extend([(world.first, problem) for problem in world.noted])
             for op, target in world.missing:
                 problem = f"links to span {target}, which is not in the record: add the file that has it"
                 problems.append((world.first, Problem(op.key, problem)))

@@ -7,20 +7,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NoReturn
 
 from genai_processor.errors import ReplayRefusedError
+from genai_processor.replay.decisions import Plan
 from genai_processor.replay.digests import part_digest
-from genai_processor.replay.parts import Part, PartKind, PartList, Role, part_list
-from genai_processor.replay.records import EdgeKind, Ending, Node, Outcome, State
+from genai_processor.replay.executions import Answer, Executions, Proposal
+from genai_processor.replay.parts import Part, PartKind, PartList, Role
+from genai_processor.replay.records import Ending, Node, Operation
 from genai_processor.replay.stopping import Latch, named
 from genai_processor.replay.values import difference
-
-
-class _Proposal(NamedTuple):
-    node: Node
-    slot: int
-    part: Part
 
 
 class Frame:
@@ -32,42 +28,63 @@ class Frame:
 
     def __init__(self, agent: str | None = None) -> None:
         self.agent = agent
-        self.proposals: defaultdict[str, list[_Proposal]] = defaultdict(list)
+        self.proposals: defaultdict[str, list[Proposal]] = defaultdict(list)
 
 
 _frame: Final[ContextVar[Frame | None]] = ContextVar("genai_processor_replay_frame", default=None)
 
 
-@contextmanager
-def framed(agent: str | None) -> Iterator[None]:
-    """One run of an agent, inside of a composite tool or where the run around it is."""
-    outer = _frame.get()
-    token = _frame.set(Frame(outer.agent if agent is None and outer is not None else agent))
-    try:
-        yield
-    finally:
-        with suppress(ValueError):  # it ends in another task than it began in
-            _frame.reset(token)
-
-
 class Proposals:
-    """Matches calls with proposals.
+    """Matches calls with proposals, and these with what the record says of them.
 
     Args:
         latch: Keeps what has been answered.
         answerable: Whether the record holds what a tool came to, or its body runs.
+        lenient: Go on where it cannot be told which of several attempts came first.
     """
 
-    def __init__(self, latch: Latch, answerable: Callable[[Node], bool]) -> None:
+    def __init__(self, latch: Latch, answerable: Callable[[Node], bool], *, lenient: bool) -> None:
         self._latch = latch
-        self._plan = latch.plan
+        self._plan: Plan = latch.plan
         self._answerable = answerable
+        self._lenient = lenient
+        self._executions = Executions(latch.plan)
         self._root = Frame()
+        self._frames: list[Frame] = [self._root]
+        self._recorded: defaultdict[tuple[str, bytes], list[Proposal]] = defaultdict(list)
         self._unseen: set[tuple[str, int]] = set()  # answered calls whose execution nobody recorded
+        for node in latch.plan.nodes:
+            if node.operation is Operation.INFERENCE:
+                for slot, part in enumerate(node.outcome.parts):
+                    if part.kind is PartKind.CALL and part.call_id:
+                        self._recorded[part.call_id, part.digest].append(Proposal(node, slot, part))
 
     def here(self) -> Frame:
         """The run of an agent that this code belongs to."""
         return _frame.get() or self._root
+
+    @contextmanager
+    def framed(self, agent: str | None) -> Iterator[None]:
+        """One run of an agent, inside of a composite tool (its key) or where the run around it is."""
+        outer = _frame.get()
+        found = Frame(outer.agent if agent is None and outer is not None else agent)
+        self._frames.append(found)
+        token = _frame.set(found)
+        try:
+            yield
+        finally:
+            with suppress(ValueError):  # it ends in another task than it began in
+                _frame.reset(token)
+
+    def are_left(self) -> bool:
+        """Whether a call was handed out that was executed in the record, and not yet now."""
+        with self._latch.lock:
+            every = [one for frame in self._frames for known in frame.proposals.values() for one in known]
+            return any(self._executions.of(one) and not self._spent(one) for one in every)
+
+    def never_returned(self, node: Node) -> bool:
+        """See `Executions.never_returned`."""
+        return self._executions.never_returned(node)
 
     def expect(self, node: Node, parts: PartList, ids: Sequence[str]) -> None:
         """Expect the calls of a response under the ids that they were handed out with."""
@@ -75,116 +92,132 @@ class Proposals:
         with self._latch.lock:
             for slot, (part, call_id) in enumerate(zip(parts, ids, strict=True)):
                 if part.kind is PartKind.CALL:
-                    proposals[call_id].append(_Proposal(node, slot, part))
+                    proposals[call_id].append(Proposal(node, slot, part._replace(call_id=call_id)))
 
-    def called(self, tool: str, call_id: str | None, arguments: Any) -> tuple[Node | None, Outcome]:
+    def called(self, tool: str, call_id: str | None, arguments: Any, *, again: bool = False) -> Answer:
         """Find what a tool call came to.
 
         Args:
             tool: Its name.
             call_id: The id that the model's response gave it.
             arguments: Its arguments as the model gave them.
-
-        Returns:
-            The recorded node, None where only the answer in a later prompt is recorded, and the outcome.
+            again: It had to be approved before: an attempt that never returned is the one that waited for that.
 
         Raises:
             Stop: It is not in the record, or what it came to is not.
         """
         self._latch.check()
         digest = part_digest(Role.ASSISTANT, PartKind.CALL, tool, arguments)
-        with self._latch.lock:
-            known = self.here().proposals.get(call_id or "", ()) if call_id else self._of_action(digest)
-            proposal = next((one for one in reversed(known) if one.part.digest == digest and not self._spent(one)), None)
-            if proposal is not None:
-                return self._outcome(proposal)
-            spent = next((one for one in reversed(known) if one.part.digest == digest), None)
-            if spent is not None:
-                again = f"{tool} ({call_id}) is called once more than in the record"
-                self._latch.diverged(again, node=spent.node, where="call", got=digest)
-        last = known[-1] if known else None
         called = Part(Role.ASSISTANT, PartKind.CALL, tool, digest, None, call_id, arguments)
-        self._latch.diverged(
-            f"{tool} ({call_id}) is called with other arguments than in the record"
-            if last is not None
-            else f"{tool} ({call_id}) is called, and no recorded response proposed that",
-            node=self._first_execution(last),
-            where="call",
-            expected=b"" if last is None else last.part.digest,
-            got=digest,
-            different="" if last is None else difference([last.part._replace(position=None)], [called]),
+        with self._latch.lock:
+            last: Proposal | None = None
+            for known in self._known(called):
+                found = self._executions.latest([one for one in known if one.part.digest == digest and not self._spent(one)])
+                if found:
+                    return self._answer(self._only(found, called), again)
+                last = known[-1] if known and (last is None or last.part.digest != digest) else last
+                if known and known[-1].part.digest != digest:
+                    break  # this id was proposed to this run, with other arguments
+            if last is None and (node := self._by_itself(called)) is not None:
+                return self._taken(node)
+        self._not_recorded(called, last)
+
+    def _known(self, called: Part) -> Iterator[list[Proposal]]:
+        """The proposals with a call's id; for a call without one, those of its action.
+
+        Of this run first; then of others in the same place, one of which may go on here after an approval; then what the
+        record has, and nobody was handed out.
+        """
+        here = self.here()
+        yield self._in([here], called)
+        yield self._in([one for one in self._frames if one is not here and one.agent == here.agent], called)
+        if called.call_id:
+            recorded = self._recorded.get((called.call_id, called.digest), ())
+            yield [one for one in recorded if one.node.key not in self._latch.answered]
+
+    def _in(self, frames: Sequence[Frame], called: Part) -> list[Proposal]:
+        if called.call_id:
+            return [one for frame in frames for one in frame.proposals.get(called.call_id, ())]
+        every = [one for frame in frames for known in frame.proposals.values() for one in known]
+        return [one for one in every if one.part.digest == called.digest]
+
+    def _only(self, found: Sequence[Proposal], called: Part) -> Proposal:
+        """The proposal that is meant. If it might be several, all have to have come to the same."""
+        came_to = {tuple(node.outcome.digest for node in self._executions.of(one)) for one in found}
+        if len(came_to) == 1 or self._lenient:
+            return min(found, key=lambda one: (one.node.key, one.slot))
+        self._latch.stop(
+            ReplayRefusedError(
+                f"{called.tool} ({called.call_id or 'without an id'}) was proposed more than once with these arguments, and "
+                "came to different results; nothing tells which of them is meant",
+                nodes=tuple(one.node.key for one in found),
+            )
         )
 
-    def _first_execution(self, proposal: _Proposal | None) -> Node | None:
-        if proposal is None:
-            return None
-        return next(iter(self._executions(proposal)), proposal.node)
-
-    def _of_action(self, digest: bytes) -> list[_Proposal]:
-        """Proposals of a call that comes without an id: good if there is one, or if all came to the same."""
-        found = [
-            one
-            for proposals in self.here().proposals.values()
-            for one in proposals
-            if one.part.digest == digest and not self._spent(one)
-        ]
-        ends = {tuple(node.outcome.digest for node in self._executions(one)) for one in found}
-        return found if len(ends) == 1 else []
-
-    def _executions(self, proposal: _Proposal) -> list[Node]:
-        """The nodes that ran a proposal: attempts that came to nothing first, what was delivered last."""
-        keys = [
-            edge.consumer
-            for edge in self._plan.edges_from(proposal.node.key)
-            if edge.kind is EdgeKind.PROPOSAL and edge.producer_slot == proposal.slot
-        ]
-        keys += [key for one in keys for key in self._plan.node(one).attempts if key not in keys]
-        nodes = [self._plan.node(key) for key in dict.fromkeys(keys)]
-        delivered = {
-            node.key for node in nodes if any(edge.kind is EdgeKind.RESULT for edge in self._plan.edges_from(node.key))
-        }
-        return sorted(nodes, key=lambda node: (node.key in delivered, is_value(node), node.key))
-
-    def _spent(self, proposal: _Proposal) -> bool:
-        nodes = self._executions(proposal)
+    def _spent(self, proposal: Proposal) -> bool:
+        nodes = self._executions.of(proposal)
         if not nodes:
             return (proposal.node.key, proposal.slot) in self._unseen
         return all(node.key in self._latch.answered for node in nodes)
 
-    def _outcome(self, proposal: _Proposal) -> tuple[Node | None, Outcome]:
-        nodes = self._executions(proposal)
-        node = next((one for one in nodes if one.key not in self._latch.answered), None)
-        if node is None:
-            outcome = self._from_a_later_prompt(proposal)
-            self._unseen.add((proposal.node.key, proposal.slot))
-            return None, outcome
+    def _answer(self, proposal: Proposal, again: bool) -> Answer:
+        executions = self._executions.of(proposal)
+        left = [one for one in executions if one.key not in self._latch.answered]
+        if again:
+            left = [one for one in left if not self.never_returned(one)] or left
+        if not left:
+            return self._from_a_later_prompt(proposal)
+        node = left[0]
+        if self._executions.in_doubt(node, left[1:], proposal) and not self._lenient:
+            self._latch.stop(
+                ReplayRefusedError(
+                    f"{named(node)} was attempted more than once, and nothing recorded says which attempt came first: times "
+                    "are no order",
+                    nodes=tuple(one.key for one in left),
+                )
+            )
+        return self._taken(node)
+
+    def _taken(self, node: Node) -> Answer:
         self._latch.answered[node.key] = 1
+        if self.never_returned(node):
+            return Answer(node, node.outcome._replace(ending=Ending.WAITS))
         if not self._answerable(node):
             reasons = ", ".join(self._plan.decisions[node.key].reasons)
             self._latch.stop(
                 ReplayRefusedError(f"{named(node)} cannot be answered from the record ({reasons})", nodes=(node.key,))
             )
-        return node, node.outcome
+        return Answer(node, node.outcome)
 
-    def _from_a_later_prompt(self, proposal: _Proposal) -> Outcome:
-        """What a call came to whose execution nobody recorded, as the next prompt of that run says it."""
-        recorded = proposal.node.outcome.parts[proposal.slot]
-        for edge in self._plan.edges_from(proposal.node.key):
-            if edge.kind is not EdgeKind.ECHO or edge.producer_slot != proposal.slot:
-                continue
-            parts = self._plan.node(edge.consumer).inputs.parts
-            position = parts[edge.slot].position
-            for part in parts:
-                if part.kind is PartKind.RESULT and part.position == position and not part.missing:
-                    made = part_list([part])
-                    return Outcome(Ending.VALUE, State.WHOLE, made)
-        self._latch.stop(
-            ReplayRefusedError(
-                f"What {recorded.tool} ({recorded.call_id}) came to is recorded nowhere", nodes=(proposal.node.key,)
+    def _from_a_later_prompt(self, proposal: Proposal) -> Answer:
+        self._unseen.add((proposal.node.key, proposal.slot))
+        outcome = self._executions.from_a_later_prompt(proposal)
+        if outcome is None:
+            call = proposal.part
+            self._latch.stop(
+                ReplayRefusedError(
+                    f"What {call.tool} ({call.call_id}) came to is recorded nowhere", nodes=(proposal.node.key,)
+                )
             )
+        return Answer(None, outcome)
+
+    def _by_itself(self, called: Part) -> Node | None:
+        """A recorded execution that no recorded response proposed, if there is one of this action, or all ended alike."""
+        left = [one for one in self._executions.unproposed(called) if one.key not in self._latch.answered]
+        return left[0] if len({one.outcome.digest for one in left}) == 1 else None
+
+    def _not_recorded(self, called: Part, last: Proposal | None) -> NoReturn:
+        what = f"{called.tool} ({called.call_id})"
+        if last is None:
+            what += " is called, and no recorded response proposed that"
+            self._latch.diverged(what, node=None, where="call", got=called.digest)
+        nodes = self._executions.of(last)
+        node = nodes[0] if nodes else last.node
+        if last.part.digest == called.digest:
+            what += " is called once more than in the record"
+            self._latch.diverged(what, node=node, where="call", expected=called.digest, got=called.digest)
+        different = difference([last.part._replace(position=None)], [called])
+        what += " is called with other arguments than in the record"
+        self._latch.diverged(
+            what, node=node, where="call", expected=last.part.digest, got=called.digest, different=different
         )
-
-
-def is_value(node: Node) -> bool:
-    """Whether a node came to a value."""
-    return node.outcome.ending is Ending.VALUE

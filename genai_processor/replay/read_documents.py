@@ -24,7 +24,7 @@ _DOCUMENTS = {
 }
 
 
-class Ranked(NamedTuple):
+class _Ranked(NamedTuple):
     """Documents in their recorded order."""
 
     state: State
@@ -33,9 +33,17 @@ class Ranked(NamedTuple):
 
 
 def documents_of(
-    lists: ListReader, span: Span, operation: Operation, *, keep: bool
+    lists: ListReader, span: Span, key: str, operation: Operation, *, keep: bool
 ) -> tuple[ReadList, Outcome, tuple[tuple[bytes, int], ...]]:
-    """What went in, what came out, and the digests of messages' parts that say a document, each with its rank."""
+    """What went in, what came out, and the digests of messages' parts that say a document, each with its rank.
+
+    Args:
+        lists: Reads lists.
+        span: The span.
+        key: Its key.
+        operation: What it did.
+        keep: Keep what parts say.
+    """
     attributes = span.attributes
     names = "\n".join(attributes)
     query = _query(attributes)
@@ -61,7 +69,7 @@ def documents_of(
     documents = _documents(lists, attributes, names, *keys) if keys is not None else _vectors(attributes, names)
     if documents is None and "output.value" in attributes:
         documents = _plain_output(lists, attributes["output.value"])
-    outcome = _outcome(span, documents, keep)
+    outcome = _outcome(span, key, documents, keep)
     read = _as_read(documents.parts) if documents is not None else ()
     return ReadList(state, part_list(_kept(inputs, keep)), order), outcome, read
 
@@ -70,16 +78,15 @@ def _kept(parts: list[Part], keep: bool) -> list[Part]:
     return parts if keep else [part._replace(value=None) for part in parts]
 
 
-def _outcome(span: Span, documents: Ranked | None, keep: bool) -> Outcome:
-    key = (f"{span.trace_id}:{span.span_id}",)
+def _outcome(span: Span, key: str, documents: _Ranked | None, keep: bool) -> Outcome:
     if documents is not None:
         parts = part_list(_kept(documents.parts, keep))
         if documents.state is not State.WHOLE:
             return Outcome(Ending.UNKNOWN, documents.state, parts)
-        return Outcome(Ending.VALUE, State.WHOLE, parts, witnesses=key)
+        return Outcome(Ending.VALUE, State.WHOLE, parts, witnesses=(key,))
     error = error_of(span, types_of(span))
     if error is not None:
-        return failed(Ending.WAITS if is_cancelled(error[0]) else Ending.FAILURE, EMPTY, error[0], error[1], key)
+        return failed(Ending.WAITS if is_cancelled(error[0]) else Ending.FAILURE, EMPTY, error[0], error[1], (key,))
     return Outcome(Ending.UNKNOWN, State.CUT, EMPTY) if span.dropped_attributes else NO_OUTCOME
 
 
@@ -98,7 +105,7 @@ def _state_of(lists: ListReader, value: Any) -> State:
 
 def _documents(
     lists: ListReader, attributes: Mapping[str, Any], names: str, prefix: str, keys: tuple[str, ...]
-) -> Ranked | None:
+) -> _Ranked | None:
     """Ranked documents: one JSON array, or indexed attributes without a gap."""
     values: list[Any] | None = None
     order = OrderEvidence.ARRAY
@@ -106,11 +113,11 @@ def _documents(
         recorded = attributes.get(key)
         if isinstance(recorded, str):
             if is_withheld(recorded) or has_marker(recorded):
-                return Ranked(State.REDACTED, [], OrderEvidence.NOT_RECORDED)
+                return _Ranked(State.REDACTED, [], OrderEvidence.NOT_RECORDED)
             parsed = quick_loads(recorded)
             if not isinstance(parsed, list):
                 cut = lists.is_cut(recorded) or parsed is None
-                return Ranked(State.CUT if cut else State.UNREADABLE, [], OrderEvidence.NOT_RECORDED)
+                return _Ranked(State.CUT if cut else State.UNREADABLE, [], OrderEvidence.NOT_RECORDED)
             values = parsed
         elif isinstance(recorded, (list, tuple)):
             values = [quick_loads(item) if isinstance(item, str) and item[:1] == "{" else item for item in recorded]
@@ -121,7 +128,7 @@ def _documents(
         values = in_order_or_none(folded)
         order = OrderEvidence.INDEXED
         if values is None:
-            return Ranked(State.CUT, [], OrderEvidence.NOT_RECORDED)
+            return _Ranked(State.CUT, [], OrderEvidence.NOT_RECORDED)
     parts: list[Part] = []
     state = State.WHOLE
     for value in values:
@@ -134,23 +141,23 @@ def _documents(
             state = _state_of(lists, content)
         digest = part_digest(Role.TOOL, _DOCUMENT, None, content)
         parts.append(Part(Role.TOOL, _DOCUMENT, None, digest, value=content))
-    return Ranked(state, parts, order)
+    return _Ranked(state, parts, order)
 
 
-def _vectors(attributes: Mapping[str, Any], names: str) -> Ranked | None:
+def _vectors(attributes: Mapping[str, Any], names: str) -> _Ranked | None:
     values = _folded_values(attributes, names, "vector")
     if not values:
         return None
     parts = [_part(Role.TOOL, PartKind.OTHER, list(value) if isinstance(value, tuple) else value) for value in values]
-    return Ranked(State.WHOLE, parts, OrderEvidence.INDEXED)
+    return _Ranked(State.WHOLE, parts, OrderEvidence.INDEXED)
 
 
-def _plain_output(lists: ListReader, value: Any) -> Ranked | None:
+def _plain_output(lists: ListReader, value: Any) -> _Ranked | None:
     if not isinstance(value, str):
         return None
     state = _state_of(lists, value)
     parts = [_part(Role.TOOL, PartKind.OTHER, value)] if state is State.WHOLE else []
-    return Ranked(state, parts, OrderEvidence.NO_LIST)
+    return _Ranked(state, parts, OrderEvidence.NO_LIST)
 
 
 def _as_read(documents: list[Part]) -> tuple[tuple[bytes, int], ...]:

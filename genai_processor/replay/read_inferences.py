@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from genai_processor.replay.digests import finish_class, part_digest
+from genai_processor.replay.digests import finish_class
 from genai_processor.replay.failures import error_of, failed, is_cancelled, types_of
 from genai_processor.replay.lists import ReadList
-from genai_processor.replay.parts import EMPTY, PartKind, Role, part_list
+from genai_processor.replay.parts import EMPTY
 from genai_processor.replay.read_calls import NO_OUTCOME
 from genai_processor.replay.records import Ending, OrderEvidence, Outcome, State
 from genai_processor.spans.records import Span
@@ -23,17 +23,21 @@ _PREVIOUS_KEYS = (
     "gen_ai.openai.request.previous_response_id",
 )
 _PARAMETERS = ("llm.invocation_parameters", "model_request_parameters")
+_COMPACTED = "gen_ai.conversation.compacted"
+_TELLING = frozenset((*_PREVIOUS_KEYS, *_PARAMETERS, _COMPACTED))
 
 
 def held_states(span: Span, inputs: ReadList | None) -> tuple[State, ...]:
     """What marks on the span say of its input: it lost something, a provider has the rest, it was compacted."""
     attributes = span.attributes
+    if not span.dropped_attributes and not span.dropped_events and _TELLING.isdisjoint(attributes):
+        return ()
     held: list[State] = []
     if span.dropped_attributes or (span.dropped_events and (inputs is None or inputs.order is OrderEvidence.EVENTS)):
         held.append(State.CUT)
     if any(attributes.get(key) for key in _PREVIOUS_KEYS) or _continues(attributes):
         held.append(State.HELD_BY_PROVIDER)
-    if attributes.get("gen_ai.conversation.compacted") in (True, "true"):
+    if attributes.get(_COMPACTED) in (True, "true"):
         held.append(State.COMPACTED)
     return tuple(held)
 
@@ -46,34 +50,19 @@ def _continues(attributes: Mapping[str, Any]) -> bool:
     return False
 
 
-def said_by(span: Span, output: ReadList | None) -> Outcome:
-    """What the model answered."""
-    key = (f"{span.trace_id}:{span.span_id}",)
+def said_by(span: Span, key: str, output: ReadList | None) -> Outcome:
+    """What the model answered on a span with a key."""
     error = error_of(span, types_of(span))
     parts = output.parts if output is not None else EMPTY
     if error is not None and not len(parts):
         ending = Ending.WAITS if is_cancelled(error[0]) else Ending.FAILURE
-        return failed(ending, parts, error[0], error[1], key)
+        return failed(ending, parts, error[0], error[1], (key,))
     if output is None:
         return NO_OUTCOME
     finish = _finish_of(span)
     if output.state is not State.WHOLE:
         return Outcome(Ending.UNKNOWN, output.state, parts, finish)
-    return Outcome(Ending.VALUE, State.WHOLE, parts, finish, witnesses=key)
-
-
-def answer_of(said: Outcome) -> bytes:
-    """The digest that a tool's result has which says what an inference answered, if that is one text."""
-    parts = said.parts
-    if said.state is State.WHOLE and len(parts) == 1 and parts.tail and parts.tail[0].kind is PartKind.TEXT:
-        value = parts.tail[0].value
-        return part_digest(Role.TOOL, PartKind.RESULT, None, value) if isinstance(value, str) else b""
-    return b""
-
-
-def without_values(outcome: Outcome) -> Outcome:
-    """The outcome with what its parts say left out."""
-    return outcome._replace(parts=part_list([part._replace(value=None) for part in outcome.parts]))
+    return Outcome(Ending.VALUE, State.WHOLE, parts, finish, witnesses=(key,))
 
 
 def _finish_of(span: Span) -> str | None:

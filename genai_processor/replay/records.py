@@ -48,6 +48,8 @@ class State(enum.StrEnum):
     """A summary took the place of what was said."""
     UNREADABLE = "unreadable"
     """It does not parse."""
+    CHANGED = "changed"
+    """The stamp of the recording says that it was another one."""
 
 
 class OrderEvidence(enum.StrEnum):
@@ -59,6 +61,9 @@ class OrderEvidence(enum.StrEnum):
     """Numerically indexed attributes of one span, without a gap."""
     EVENTS = "events"
     """Events of one span, in their order, none dropped."""
+    STAMP = "stamp"
+    """The stamp of the recording (`stamps`): its slots in order, each with its digest. Values that another span has are
+    filled in; the others are missing."""
     NOT_RECORDED = "not_recorded"
     """It has a list input, and its order is recorded nowhere. Times, log records, links and several spans are no record."""
     NO_LIST = "no_list"
@@ -77,6 +82,7 @@ class Inputs(NamedTuple):
         tools: 16 bytes over the tool definitions recorded on the node, b"" if none are.
         unanswered_results: Results in the list before whose place there is no call that they answer.
         states: Every state that is wrong with it, the first being `state`; empty if it is whole.
+        stamped: The stamp of the recording says the same.
     """
 
     state: State
@@ -86,13 +92,20 @@ class Inputs(NamedTuple):
     tools: bytes = b""
     unanswered_results: int = 0
     states: tuple[State, ...] = ()
+    stamped: bool = False
 
     @property
     def digest(self) -> bytes:
-        """16 bytes over `parts`, `system` and `tools` (`digests.input_digest`); b"" if it is not recorded whole."""
-        if self.state is not State.WHOLE:
+        """16 bytes over `parts`, `system` and `tools` (`digests.input_digest`).
+
+        b"" if it is not recorded whole, unless a stamp says all of it: then only values are missing.
+        """
+        if self.state is not State.WHOLE and (self.order is not OrderEvidence.STAMP or self.state in _NOT_ALL):
             return b""
         return input_digest(self.parts, system=self.system, tools=self.tools)
+
+
+_NOT_ALL = frozenset({State.DELTA, State.COMPACTED, State.HELD_BY_PROVIDER})
 
 
 class Ending(enum.StrEnum):
@@ -122,6 +135,7 @@ class Outcome(NamedTuple):
         error_type: The recorded type of a failure or pause, fully qualified if the record is, or None.
         error_message: Its message, or None.
         witnesses: Keys of the spans on which it was read: the node's own, or the consumer whose prompt holds it.
+        stamped: A stamp says what `parts` there were, though not all of their values are recorded.
     """
 
     ending: Ending
@@ -131,10 +145,13 @@ class Outcome(NamedTuple):
     error_type: str | None = None
     error_message: str | None = None
     witnesses: tuple[str, ...] = ()
+    stamped: bool = False
 
     @property
     def digest(self) -> bytes:
-        """16 bytes (`digests.output_digest`, `digests.failure_digest`); b"" if no outcome is recorded whole."""
+        """16 bytes (`digests.output_digest`, `digests.failure_digest`); b"" if no outcome is recorded whole, or stamped."""
+        if self.stamped:
+            return output_digest(self.parts, self.finish)
         if self.state is not State.WHOLE or self.ending is Ending.UNKNOWN:
             return b""
         if self.ending is Ending.VALUE:

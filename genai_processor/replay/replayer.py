@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
 from uuid import uuid4
 
 from genai_processor.errors import ReplayRefusedError
-from genai_processor.replay.asked import Arrange, Recompute, ways
+from genai_processor.replay.asked import Arrange, NodeRun, Recompute, ways
 from genai_processor.replay.decisions import Mode, Plan
 from genai_processor.replay.records import EdgeKind, Outcome
 from genai_processor.replay.results import ReplayBoundary, ReplayResult
@@ -57,9 +58,13 @@ def replay(
     Returns:
         What became of each node.
 
+    What a function raises is its node's outcome, and is compared as such; also a cancellation of its own. Only what ends
+    the program (`KeyboardInterrupt`, `SystemExit`), and a refusal, pass, when the functions that run beside are back.
+
     Raises:
         ReplayDivergence: The first, in the plan's order, with the boundary to `resume` from.
-        ReplayRefusedError: What is asked for is not sound; nothing has run.
+        ReplayRefusedError: What is asked for is not sound; nothing has run. Or a function called something that may have an
+            effect, and is guarded.
         TypeError: A function returns an awaitable; `areplay` takes those.
     """
     walk, run_id = _walk(plan, recompute, modes, arrange, allow_unverified, not raise_on_divergence, run_id, None)
@@ -77,7 +82,10 @@ async def areplay(
     workers: int | None = None,
     run_id: str | None = None,
 ) -> ReplayResult:
-    """As `replay`, in tasks of the running loop: coroutine functions are awaited there, others run in threads."""
+    """As `replay`, in tasks of the running loop: coroutine functions are awaited there, others run in threads.
+
+    If it is cancelled, so are the functions that run; those in threads, which nobody can cancel, are waited for.
+    """
     walk, run_id = _walk(plan, recompute, modes, arrange, allow_unverified, not raise_on_divergence, run_id, None)
     return _finish(await _arun(walk, run_id, workers), raise_on_divergence)
 
@@ -187,7 +195,7 @@ def _outcome(job: Job) -> Outcome:
         made = job.function(job.run)
     except ReplayRefusedError:
         raise
-    except Exception as error:  # noqa: BLE001 - a failure is an outcome
+    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - a failure is an outcome
         return failed(error)
     if inspect.isawaitable(made):
         if inspect.iscoroutine(made):
@@ -214,7 +222,7 @@ async def _arun(walk: Walk, run_id: str, workers: int | None) -> ReplayResult:
         finally:
             for task in running:
                 task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+            await _over(running)
     return walk.result()
 
 
@@ -224,7 +232,7 @@ async def _aoutcome(job: Job, limit: asyncio.Semaphore) -> Outcome:
             made: Any = (
                 job.function(job.run)
                 if inspect.iscoroutinefunction(job.function)
-                else await asyncio.to_thread(job.function, job.run)
+                else await _in_thread(job.function, job.run)
             )
             if inspect.isawaitable(made):
                 made = await made
@@ -232,4 +240,35 @@ async def _aoutcome(job: Job, limit: asyncio.Semaphore) -> Outcome:
             raise
         except Exception as error:  # noqa: BLE001 - a failure is an outcome
             return failed(error)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise  # it is the replay that is cancelled
+            return failed(error)
     return outcome_of(job.run.node, made)
+
+
+async def _in_thread(function: Recompute, run: NodeRun) -> Any:
+    """Call a function in a thread, which nobody can cancel, and which is part of the replay: so it is waited for."""
+
+    def call() -> Any:
+        try:
+            return function(run)
+        except asyncio.CancelledError as error:  # of a loop of its own
+            return failed(error)
+
+    running = asyncio.ensure_future(asyncio.to_thread(call))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await _over((running,))
+        if running.cancelled() or (error := running.exception()) is None or isinstance(error, Exception):
+            raise
+        raise error from None
+
+
+async def _over(running: Collection[asyncio.Future[Any]]) -> None:
+    """Wait until all are done, however often this is cancelled meanwhile."""
+    while left := [one for one in running if not one.done()]:
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait(left)

@@ -7,16 +7,21 @@ Never by order of arrival. What fits nothing stops the run for good: `stopping` 
 from __future__ import annotations
 
 from collections import defaultdict
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from typing import Any, NoReturn
 
 from genai_processor.errors import ReplayRefusedError
+from genai_processor.replay.boundary import is_verifiable
 from genai_processor.replay.decisions import Choice, Plan
-from genai_processor.replay.live import Keys, Prompt, key_of_prompt, same_system
+from genai_processor.replay.digests import content_digest
+from genai_processor.replay.executions import Answer, is_value
+from genai_processor.replay.live import Keys, Prompt, instructions_of, key_of_prompt, same_system, without_places
 from genai_processor.replay.parts import Part, PartKind, PartList, Role
-from genai_processor.replay.proposals import Frame, Proposals, framed, is_value
+from genai_processor.replay.proposals import Frame, Proposals
 from genai_processor.replay.records import Ending, Node, Operation, Outcome, State
+from genai_processor.replay.retrievals import Retrievals
 from genai_processor.replay.stopping import Latch, named
 from genai_processor.replay.values import difference
 
@@ -31,22 +36,42 @@ class Session(Latch):
         enter: Globs over tools that are agents: their bodies run, and what they call is answered.
         whole: The run must ask for every recorded response of the traces that it replays.
         allow_unverified: Start though some nodes cannot be replayed; whatever asks for one of these stops.
+        patience: For how many seconds a call that never returned waits to be cancelled; None for as long as it takes.
     """
 
     def __init__(
-        self, plan: Plan, run_id: str, *, models: bool, enter: tuple[str, ...], whole: bool, allow_unverified: bool
+        self,
+        plan: Plan,
+        run_id: str,
+        *,
+        models: bool,
+        enter: tuple[str, ...] = (),
+        whole: bool = True,
+        allow_unverified: bool = False,
+        patience: float | None = None,
     ) -> None:
         super().__init__(plan)
         self.run_id = run_id
         self.models = models
+        self.patience = patience
         self._enter = enter
         self._whole = whole
-        self._proposals = Proposals(self, self._answerable)
+        self._proposals = Proposals(self, self._answerable, lenient=allow_unverified)
+        self._retrievals = Retrievals(self)
         self._by_prompt: defaultdict[bytes, list[Node]] = defaultdict(list)
+        self._unplaced: defaultdict[bytes, list[Node]] = defaultdict(list)  # of results whose calls are unknown
         self._inferences: list[Node] = []
         self._prepare(allow_unverified)
 
     def _prepare(self, allow_unverified: bool) -> None:
+        if not self.plan.nodes:
+            problems = "; ".join(problem.problem for problem in self.plan.problems)
+            raise ReplayRefusedError(f"Not replayed: nothing is recorded ({problems or 'the plan is empty'})")
+        said = [
+            part for node in self.plan.nodes for part in (*node.inputs.parts.tail, *node.outcome.parts) if not part.missing
+        ]
+        if said and all(part.value is None for part in said):
+            raise ReplayRefusedError("Not replayed: the plan holds no values; make it with keep_values=True")
         keys, refused = Keys(), []
         for node in self.plan.nodes:
             if not all(map(self._is_entered, self._tools_around(node))):
@@ -54,9 +79,11 @@ class Session(Latch):
             wanted = node.operation is Operation.TOOL or (self.models and node.operation is Operation.INFERENCE)
             if wanted and not self._answerable(node):
                 refused.append(node)
-            if node.operation is Operation.INFERENCE and node.inputs.state is State.WHOLE:
+            if node.operation is Operation.INFERENCE and (node.inputs.state is State.WHOLE or is_verifiable(node)):
                 self._inferences.append(node)
                 self._by_prompt[keys.of(node.inputs.parts)].append(node)
+                if any(part.position == -1 for part in node.inputs.parts):
+                    self._unplaced[key_of_prompt(without_places(node.inputs.parts))].append(node)
         if refused and not allow_unverified:
             raise ReplayRefusedError(
                 "Not replayed, and nothing has run: the record does not hold what it takes to answer "
@@ -66,7 +93,7 @@ class Session(Latch):
             )
 
     def _answerable(self, node: Node) -> bool:
-        if node.outcome.ending is Ending.WAITS or self._is_entered(node.key):
+        if node.outcome.ending is Ending.WAITS or self._is_entered(node.key) or self._proposals.never_returned(node):
             return True
         if self.plan.decisions[node.key].choice is Choice.REFUSE:
             return False
@@ -77,7 +104,12 @@ class Session(Latch):
             node = self.plan.node(key)
         except KeyError:
             return False
-        return node.composite and any(fnmatchcase(node.tool or "", glob) for glob in self._enter)
+        if node.operation is not Operation.TOOL:
+            return False
+        # Where spans do not show the agent inside, its own name has to be given, and no pattern that it happens to fit.
+        return node.tool in self._enter or (
+            node.composite and any(fnmatchcase(node.tool or "", glob) for glob in self._enter)
+        )
 
     def at_end(self) -> None:
         """Find what the run has not asked for.
@@ -85,13 +117,22 @@ class Session(Latch):
         Raises:
             Stop: It ended before the record did.
         """
+        if self._whole and not self.answered:
+            self.diverged(
+                "Nothing in the block has asked for anything that is recorded: what ran there, if anything did, ran as ever",
+                node=None,
+                where="end",
+            )
         if not (self.models and self._whole):
             return
         traces = {self.plan.node(key).trace_id for key in self.answered}
         left = [node for node in self._inferences if node.trace_id in traces and node.key not in self.answered]
         if left:
             self.diverged(
-                f"The run has ended, but in the record {named(left[0])} was asked once more", node=left[0], where="end"
+                f"The run has ended, but in the record {named(left[0])} was asked once more. (If a tool that was answered "
+                "runs an agent, or hands over to one, name it in `enter`.)",
+                node=left[0],
+                where="end",
             )
 
     # -- models ------------------------------------------------------------------------------------------------------
@@ -112,8 +153,10 @@ class Session(Latch):
         frame = self._proposals.here()
         with self.lock:
             found = self._by_prompt.get(key_of_prompt(prompt.parts), [])
+            if not found and self._unplaced:
+                found = self._unplaced.get(key_of_prompt(without_places(prompt.parts)), [])
             free = [node for node in found if node.key not in self.answered]
-            free.sort(key=lambda node: (not same_system(node, prompt), not self._is_of(node, frame), is_value(node)))
+            free.sort(key=lambda node: self._rank(node, prompt, frame))
             node = free[0] if free and same_system(free[0], prompt) else None
             if node is not None:
                 self.answered[node.key] = 1
@@ -121,11 +164,22 @@ class Session(Latch):
             self._nobody_was_asked(prompt, found, free, frame)
         return node
 
+    def _rank(self, node: Node, prompt: Prompt, frame: Frame) -> tuple[bool, ...]:
+        """Of several that were asked the same, the least is meant."""
+        calls = {part.tool for part in node.outcome.parts if part.kind is PartKind.CALL}
+        return (
+            not same_system(node, prompt),
+            not self._is_of(node, frame),
+            None not in (prompt.agent, node.agent_name) and prompt.agent != node.agent_name,
+            prompt.tools is not None and not calls <= prompt.tools,
+            is_value(node),  # a failure is asked again
+            not calls,  # and what calls nothing ends a run
+        )
+
     def _nobody_was_asked(self, prompt: Prompt, found: list[Node], free: list[Node], frame: Frame) -> NoReturn:
         got = key_of_prompt(prompt.parts)
         if free:
-            what = f"The system instructions of {named(free[0])} are not what was recorded"
-            self.diverged(what, node=free[0], where="input", expected=free[0].inputs.digest, got=got)
+            self._other_instructions(free[0], prompt)
         if found:
             what = f"{named(found[0])} is asked the same once more than in the record"
             self.diverged(what, node=found[0], where="call", expected=found[0].inputs.digest, got=got)
@@ -139,6 +193,18 @@ class Session(Latch):
             expected=key_of_prompt(node.inputs.parts),
             got=got,
             different=difference(_said(node.inputs.parts), _said(prompt.parts)),
+        )
+
+    def _other_instructions(self, node: Node, prompt: Prompt) -> NoReturn:
+        now = instructions_of(prompt)
+        recorded = [part.value for part in node.inputs.parts if part.role is Role.SYSTEM]
+        self.diverged(
+            f"The system instructions of {named(node)} are not what was recorded",
+            node=node,
+            where="input",
+            expected=content_digest(recorded) if recorded else node.inputs.system,
+            got=content_digest(now),
+            different=f"recorded {recorded if recorded else '(as a digest only)'}, now {now}",
         )
 
     def _next(self, frame: Frame) -> Node | None:
@@ -204,17 +270,28 @@ class Session(Latch):
 
     # -- tools -------------------------------------------------------------------------------------------------------
 
-    def called(self, tool: str, call_id: str | None, arguments: Any) -> tuple[Node | None, Outcome]:
+    def called(self, tool: str, call_id: str | None, arguments: Any, *, again: bool = False) -> Answer:
         """Find what a tool call came to: see `Proposals.called`."""
-        return self._proposals.called(tool, call_id, arguments)
+        return self._proposals.called(tool, call_id, arguments, again=again)
+
+    def retrieved(self, query: str) -> Answer:
+        """Find what a retrieval outside of a tool came to: see `Retrievals.retrieved`."""
+        frame = self._proposals.here()
+        return self._retrievals.retrieved(query, lambda node: self._is_of(node, frame))
 
     def enters(self, node: Node | None) -> bool:
         """Whether the body of a tool runs, because it only calls agents that are answered themselves."""
         return node is not None and self._is_entered(node.key)
 
-    def frame(self, agent: str | None = None) -> AbstractContextManager[None]:
+    @contextmanager
+    def frame(self, agent: str | None = None) -> Iterator[None]:
         """One run of an agent."""
-        return framed(agent)
+        with self.running(), self._proposals.framed(agent):
+            yield
+
+    def is_left(self) -> bool:
+        """Whether something goes on, or may, that holds what it was answered: for after the block."""
+        return self._runs > 0 or self._proposals.are_left()
 
 
 def _said(parts: PartList) -> list[Part]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from genai_processor.replay.lists import ReadList
 from genai_processor.replay.records import Operation, Outcome, State
+from genai_processor.replay.stamps import Stamp
 from genai_processor.spans.records import View
 
 
@@ -35,6 +36,7 @@ class Shown(NamedTuple):
     """What one span says.
 
     Attributes:
+        key: Its key.
         trace_id: Its trace.
         span_id: Its id.
         parent_id: Its parent's id, or None.
@@ -59,8 +61,10 @@ class Shown(NamedTuple):
         answer: For an inference that ended with one text: the digest of a tool's result that says the same; else b"".
         documents: For a retrieval or a reranking: the digests that messages' parts have which say one of its documents, each
             with that one's rank.
+        stamp: For an inference: what its recording says that it read and said, or None.
     """
 
+    key: str
     trace_id: str
     span_id: str
     parent_id: str | None
@@ -84,3 +88,4 @@ class Shown(NamedTuple):
     delegated: tuple[bytes, ...] = ()
     answer: bytes = b""
     documents: tuple[tuple[bytes, int], ...] = ()
+    stamp: Stamp | None = None

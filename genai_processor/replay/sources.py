@@ -19,7 +19,21 @@ _OUTPUT_EVENT = "gen_ai.choice"
 _ANYTHING = frozenset({"input.value", "output.value", "gen_ai.prompt", "gen_ai.completion"})
 
 
-def sources(lists: ListReader, span: Span, keys: tuple[str, ...], *, outputs: bool) -> Iterator[ReadList]:
+SPAN_EVENTS = "span events"
+
+
+def best_source(lists: ListReader, span: Span, keys: tuple[str, ...], *, outputs: bool) -> tuple[ReadList | None, str]:
+    """The list that is whole, else the first, as `lists.best`; and where it stands, "" for no list."""
+    first: tuple[ReadList | None, str] = (None, "")
+    for name, found in sources(lists, span, keys, outputs=outputs):
+        if found.state is State.WHOLE:
+            return found, name
+        if first[0] is None:
+            first = found, name
+    return first
+
+
+def sources(lists: ListReader, span: Span, keys: tuple[str, ...], *, outputs: bool) -> Iterator[tuple[str, ReadList]]:
     """Read the lists, the most trusted first.
 
     Args:
@@ -27,6 +41,9 @@ def sources(lists: ListReader, span: Span, keys: tuple[str, ...], *, outputs: bo
         span: The span.
         keys: Where its dialect has them; a trailing "." asks for indexed attributes.
         outputs: What the model said is meant, not what it read.
+
+    Yields:
+        Where a list stands (one of the keys, or `SPAN_EVENTS`), and the list.
     """
     attributes = span.attributes
     names = None
@@ -35,15 +52,15 @@ def sources(lists: ListReader, span: Span, keys: tuple[str, ...], *, outputs: bo
             if names is None:
                 names = "\n".join(attributes)
             if key in names:
-                yield _folded(lists, attributes, key)
+                yield key, _folded(lists, attributes, key)
         elif (value := attributes.get(key)) is not None:
             found = _source(lists, span, key, value, outputs)
             if found is not None:
-                yield found
+                yield key, found
     if span.events:
         found = _events(lists, span, outputs)
         if found is not None:
-            yield found
+            yield SPAN_EVENTS, found
 
 
 def _folded(lists: ListReader, attributes: Mapping[str, Any], key: str) -> ReadList:

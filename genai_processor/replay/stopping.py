@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import NoReturn
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import MappingProxyType
+from typing import Final, NoReturn
 
-from genai_processor.errors import ReplayDivergence, ReplayError
+from genai_processor.errors import ReplayDivergence, ReplayError, ReplayRefusedError
 from genai_processor.replay.decisions import Plan
-from genai_processor.replay.records import EdgeKind, Node, Outcome
+from genai_processor.replay.records import EdgeKind, Node, Operation, Outcome
 from genai_processor.replay.results import ReplayBoundary
+
+_ORDERLESS: Final = (EdgeKind.RETURN, EdgeKind.DELEGATE)
 
 
 class Stop(BaseException):
@@ -29,44 +33,82 @@ class Latch:
         self.lock = threading.RLock()
         self.stopped: ReplayError | None = None
         self.answered: dict[str, int] = {}
-        self._wake: list[Callable[[], object]] = []
+        self._ended = False
+        self._runs = 0
+        self._wake: dict[int, Callable[[], object]] = {}
 
     def check(self) -> None:
-        """Raise the stop again if there has been one."""
+        """Raise the stop again if there has been one.
+
+        Raises:
+            Stop: There was one.
+            ReplayRefusedError: The block is over in which this began.
+        """
+        if self._ended:
+            raise ReplayRefusedError("This replay is over; what it began, and what goes on after it, is refused")
         if self.stopped is not None:
             raise Stop(str(self.stopped))
 
     def stop(self, error: ReplayError) -> NoReturn:
         """Stop the run for good."""
+        self.latch(error)
+        raise Stop(str(error))
+
+    def latch(self, error: ReplayError) -> None:
+        """As `stop`, where nothing may be raised: whatever is asked next raises it. The first stop counts."""
         with self.lock:
             if self.stopped is None:
                 if isinstance(error, ReplayDivergence):
                     error.last_valid_boundary = self.boundary()
                 self.stopped = error
-            wake, self._wake = self._wake, []
-        for one in wake:
-            one()
-        raise Stop(str(error))
+        self._wake_all()
 
-    def on_stop(self, wake: Callable[[], object]) -> None:
-        """Call back when the run is stopped; at once if it is already."""
+    def end(self) -> None:
+        """The block is over: what is left of it is refused."""
+        self._ended = True
+        self._wake_all()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """While this is open, a run of an agent goes on, whether or not the block is over."""
         with self.lock:
-            if self.stopped is None:
-                self._wake.append(wake)
-                return
-        wake()
+            self._runs += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self._runs -= 1
+
+    def _wake_all(self) -> None:
+        for one in list(self._wake.values()):
+            with suppress(RuntimeError):  # a loop that is closed
+                one()
+
+    @contextmanager
+    def waking(self, wake: Callable[[], object]) -> Iterator[None]:
+        """Have somebody called who waits, when the run is stopped or its block is over; at once if that is so."""
+        key = id(wake)
+        self._wake[key] = wake
+        try:
+            if self.stopped is not None or self._ended:
+                wake()
+            yield
+        finally:
+            del self._wake[key]
 
     def boundary(self) -> ReplayBoundary:
         """What has been answered, as far as all that it depends on has been, too."""
         outcomes: dict[str, Outcome] = {}
+        edges = {
+            key: [edge for edge in self.plan.decisions[key].edges if edge.kind not in _ORDERLESS] for key in self.answered
+        }
+        # Nobody asks for a handoff, which the framework makes itself: what came of it is in the next model's input.
+        handed = {edge.producer for found in edges.values() for edge in found}
         for node in self.plan.nodes:
-            if node.key in self.answered and all(
-                edge.producer in outcomes
-                for edge in self.plan.decisions[node.key].edges
-                if edge.kind not in (EdgeKind.RETURN, EdgeKind.DELEGATE)
-            ):
+            is_done = node.key in edges or (node.operation is Operation.HANDOFF and node.key in handed)
+            if is_done and all(edge.producer in outcomes for edge in edges.get(node.key, ())):
                 outcomes[node.key] = node.outcome
-        return ReplayBoundary(self.plan, outcomes)
+        return ReplayBoundary(self.plan, MappingProxyType(outcomes))
 
     def diverged(
         self, what: str, *, node: Node | None, where: str, expected: bytes = b"", got: bytes = b"", different: str = ""

@@ -15,6 +15,7 @@ from genai_processor.spans.records import View
 
 _NODE, _AGENT, _STEP = Stands.NODE, Stands.AGENT, Stands.STEP
 _TOOL, _INFERENCE = Operation.TOOL, Operation.INFERENCE
+_SERVER = View.MCP_SERVER
 
 
 class Draft:
@@ -47,7 +48,7 @@ class Draft:
 
     def __init__(self, shown: Shown) -> None:
         self.shown = shown
-        self.key = f"{shown.trace_id}:{shown.span_id}"
+        self.key = shown.key
         self.witnesses: list[Shown] = []
         self.parent: Draft | None = None
         self.scope: Draft | None = None
@@ -102,7 +103,7 @@ class Tree:
         for draft in order:
             if draft.shown.span_id in bad:
                 merged.get(id(draft), draft).conflicting = True
-        self._place(order, merged)
+        self._place(order, merged, children)
         names = {shown.conversation for shown in spans if shown.conversation is not None}
         self.conversation = next(iter(names)) if len(names) == 1 else None
         self._name_conversations(bool(names))
@@ -141,13 +142,13 @@ class Tree:
         if several:
             pairs = _nested_views(order, several)
         merged = {id(inner): outer for inner, outer in pairs}
-        pairs.extend(_served(order, merged, {id(outer) for inner, outer in pairs if inner.shown.view is View.MCP_SERVER}))
+        pairs.extend(_served(order, merged, {id(outer) for inner, outer in pairs if inner.shown.view is _SERVER}))
         for inner, outer in pairs:
             merged[id(inner)] = outer
             outer.witnesses.append(inner.shown)
         return merged
 
-    def _place(self, order: list[Draft], merged: dict[int, Draft]) -> None:
+    def _place(self, order: list[Draft], merged: dict[int, Draft], children: Mapping[str, list[Draft]]) -> None:
         """Find what stands around each node, and which tools have agents or inferences inside."""
         passed: set[int] = set()
         for draft in order:
@@ -185,7 +186,8 @@ class Tree:
                 above = draft
                 if stands is _AGENT:
                     scope, name = draft, shown.agent_name or name
-            around[id(draft)] = (scope, above, name)
+            if shown.span_id in children or draft.witnesses:
+                around[id(draft)] = (scope, above, name)
         for draft in self.nodes:
             if draft.witnesses:
                 draft.witnesses.sort(key=lambda shown: shown.span_id)
@@ -239,14 +241,17 @@ _NESTED = frozenset({_TOOL, _INFERENCE})
 def _served(order: list[Draft], merged: dict[int, Draft], served: set[int]) -> list[tuple[Draft, Draft]]:
     """A server's span beside the client's span of the same call, each the only one that fits the other."""
     servers: dict[str, list[Draft]] = {}
+    for draft in order:
+        shown = draft.shown
+        if shown.view is _SERVER and shown.operation is _TOOL and id(draft) not in merged:
+            servers.setdefault(shown.tool or "", []).append(draft)
+    if not servers:
+        return []
     clients: dict[str, list[Draft]] = {}
     for draft in order:
         shown = draft.shown
-        if shown.operation is _TOOL and id(draft) not in merged:
-            if shown.view is View.MCP_SERVER:
-                servers.setdefault(shown.tool or "", []).append(draft)
-            elif id(draft) not in served:
-                clients.setdefault(shown.tool or "", []).append(draft)
+        if shown.operation is _TOOL and shown.view is not _SERVER and not (id(draft) in merged or id(draft) in served):
+            clients.setdefault(shown.tool or "", []).append(draft)
     pairs = []
     for tool, mine in servers.items():
         theirs = clients.get(tool, [])

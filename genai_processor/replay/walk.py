@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from genai_processor.errors import ReplayDivergence, ReplayRefusedError
-from genai_processor.replay.asked import Arrange, NodeRun, Recompute, Way, by_name
+from genai_processor.replay.asked import Arrange, Copies, NodeRun, Recompute, Way, by_name
 from genai_processor.replay.decisions import Plan
 from genai_processor.replay.digests import input_digest
 from genai_processor.replay.parts import Part, PartList, part_list
@@ -171,7 +172,8 @@ class Walk:
         for key, one in done.items():
             if key in self._ranks and not self._counts(key) and one is not Done.DIVERGED:
                 done[key] = Done.NOT_REACHED
-        boundary = ReplayBoundary(self._plan, outcomes)
+        kept = MappingProxyType(outcomes)
+        boundary = ReplayBoundary(self._plan, kept)
         found: list[ReplayDivergence] = []
         for at, (key, error) in sorted(self._divergences.items()):
             if self._collect or at == self._first:
@@ -180,7 +182,7 @@ class Walk:
                 done[key] = Done.NOT_REACHED
         for error in found:
             error.last_valid_boundary = boundary
-        return ReplayResult(self._run_id, self._plan, done, outcomes, tuple(found), boundary)
+        return ReplayResult(self._run_id, self._plan, MappingProxyType(done), kept, tuple(found), boundary)
 
     def _counts(self, key: str) -> bool:
         """Whether a node's outcome is within the boundary: after a divergence, only what comes before it in order."""
@@ -206,7 +208,8 @@ class Walk:
         if way.inside:
             self._passed(at)
         elif way.runs is not None:
-            return Job(at, way.runs, NodeRun(node, node.inputs.parts if way.on_record else parts, self._run_id))
+            given = node.inputs.parts if way.on_record else parts
+            return Job(at, way.runs, NodeRun(node, Copies(given), self._run_id))
         else:
             self._has(at, node.outcome, Done.INJECTED_UNVERIFIED if way.unverified else Done.INJECTED)
         return None
@@ -225,9 +228,8 @@ class Walk:
         """What comes from upstream: the recorded list itself if nothing there is other than recorded."""
         parts: list[Part] | None = None
         for edge in self._edges(node.key):
-            # Of arguments that are not recorded there is no part.
             if not 0 <= edge.slot < len(node.inputs.parts) or edge.kind in _ORDERLESS:
-                continue
+                continue  # arguments that are withheld have no slot
             changed = self._changed(edge, node.inputs.parts[edge.slot])
             if changed is not None:
                 parts = list(node.inputs.parts) if parts is None else parts

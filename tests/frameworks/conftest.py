@@ -13,7 +13,7 @@ from support.traps import trap
 from genai_processor.guard import hooks
 from genai_processor.guard.guard import Guard
 
-pytest.register_assert_rewrite("support.hooked", "support.incidents")
+pytest.register_assert_rewrite("support.hooked", "support.incidents", "support.telling")
 __all__ = ["trap"]
 
 NEEDS = {
@@ -44,6 +44,16 @@ def is_installed(package: str) -> bool:
 
 
 collect_ignore_glob = [f"test_{name}*.py" for name, package in NEEDS.items() if not is_installed(package)]
+
+
+@pytest.fixture
+def untraced() -> Iterator[None]:
+    """Without the OpenAI Agents SDK's own tracing, which would go to the network."""
+    from agents import set_tracing_disabled
+
+    set_tracing_disabled(True)
+    yield
+    set_tracing_disabled(False)
 
 
 @pytest.fixture

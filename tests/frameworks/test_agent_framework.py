@@ -12,22 +12,15 @@ pytest.importorskip("agent_framework")
 
 from agent_framework import AgentSession, Content, function_middleware, tool
 from support.hooked import installing_tests
-from support.incidents import Install, incident_tests, states
+from support.incidents import Install, did_nothing_first, incident_tests, keeps_keys, refusal, release, states
 
-from benchmarks.incidents.agent_framework import (
-    INCIDENTS,
-    Ask,
-    agent,
-    ask,
-    failing,
-    paying,
-)
+from benchmarks.incidents.agent_framework import INCIDENTS, agent, failing, paying, unasked
 from benchmarks.incidents.kit import World
+from benchmarks.incidents.scripts import WRONG, ask
 from genai_processor.errors import ToolSpanCommitmentError
-from genai_processor.guard.context import idempotency_key, not_executed
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks.agent_framework import HOOK
-from genai_processor.ledger import Entry, Resolution, State
+from genai_processor.ledger import Entry, State
 
 test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(INCIDENTS)
 
@@ -50,8 +43,7 @@ def test_the_model_is_told_and_the_other_calls_finish(guarded: Install) -> None:
     [entry] = guard.ledger.pending().entries
     assert world.effects == ["o9", "o2"]
     assert made.client.told[1:] == [
-        "refund was not run: an earlier attempt at the same action may have committed. Do not call it again with these "
-        f"arguments; report this instead. A person has to settle entry {entry.entry_id} first.",
+        refusal(entry),
         "done: o2",
     ]
 
@@ -95,21 +87,10 @@ def test_a_run_can_be_stopped(guarded: Install, stream: bool) -> None:
 
 def test_a_released_attempt_keeps_the_key_of_its_intent(guarded: Install) -> None:
     guard, keys = guarded(), list[str | None]()
-
-    @tool(approval_mode="never_require")
-    def refund(order: str) -> str:
-        keys.append(idempotency_key())
-        raise ConnectionError("no answer")
-
     for _ in range(2):
-        run(agent([refund], [ask()]))
-        for entry in guard.ledger.pending().entries:
-            guard.ledger.settle(
-                entry.entry_id, Resolution.NOT_COMMITTED, who="ann", note="looked it up", version=entry.version
-            )
-    assert len(keys) == 2
-    assert keys[0] is not None
-    assert keys[0] == keys[1]
+        run(agent([unasked(keeps_keys(keys))], [ask()]))
+        entry = release(guard)
+    assert keys == [entry.intent] * 2
 
 
 @pytest.mark.parametrize("sync", [False, True])
@@ -123,24 +104,14 @@ def test_each_of_parallel_calls_has_its_own_key(guarded: Install, sync: bool) ->
 
 def test_a_tool_that_did_nothing_may_be_called_again(guarded: Install) -> None:
     guard, world = guarded(), World()
-
-    @tool(approval_mode="never_require")
-    def refund(order: str) -> str:
-        if not world.keys:
-            world.keys.append(None)
-            not_executed()
-            raise ConnectionError("no route")
-        return world.commit(order)
-
-    run(agent([refund], [ask()], [ask()]))
+    run(agent([unasked(did_nothing_first(world))], [ask()], [ask()]))
     assert world.effects == ["o9"]
     assert states(guard) == {State.NOT_STARTED: 1, State.COMPLETED: 1}
 
 
 def test_bad_arguments_are_not_claimed(guarded: Install) -> None:
     guard = guarded()
-    wrong: list[Ask] = [("refund", {"ordr": "o9"})]
-    made = agent([paying(World())], wrong)
+    made = agent([paying(World())], WRONG)
     run(made)
     assert states(guard) == {}
     assert made.client.told == ["Error: Argument parsing failed."]

@@ -14,22 +14,15 @@ pytest.importorskip("agno")
 from agno.run.base import RunStatus
 from agno.tools.function import Function, FunctionCall
 from support.hooked import installing_tests
-from support.incidents import Install, incident_tests, states
+from support.incidents import Install, did_nothing_first, incident_tests, refusal, release, states
 
-from benchmarks.incidents.agno import (
-    INCIDENTS,
-    Scripted,
-    agent,
-    approval,
-    asked_again,
-    late,
-    refund,
-    team,
-)
-from benchmarks.incidents.kit import World, pays, pays_in_thread
-from genai_processor.guard.context import idempotency_key, not_executed
+from benchmarks.incidents.agno import INCIDENTS, Scripted, agent, approval, late, team
+from benchmarks.incidents.bodies import pays, pays_in_thread
+from benchmarks.incidents.kit import World
+from benchmarks.incidents.scripts import AGAIN, FIRST, SECOND, once, refund
+from genai_processor.guard.context import idempotency_key
 from genai_processor.guard.hooks.agno import HOOK
-from genai_processor.ledger import Resolution, State
+from genai_processor.ledger import State
 
 test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(INCIDENTS)
 EXECUTE = "_execute" if hasattr(FunctionCall, "_execute") else "execute"
@@ -42,8 +35,7 @@ def test_the_model_is_told_and_the_other_calls_finish(guarded: Install) -> None:
     [entry] = guard.ledger.pending().entries
     assert model.heard == [
         "502 Bad Gateway",
-        "refund was not run: an earlier attempt at the same action may have committed. Do not call it again with these "
-        f"arguments; report this instead. A person has to settle entry {entry.entry_id} first.",
+        refusal(entry),
         "done: o2",
     ]
     assert world.effects == ["o1", "o2"]
@@ -55,7 +47,7 @@ def test_the_model_is_told_and_the_other_calls_finish(guarded: Install) -> None:
 @pytest.mark.parametrize("retries", [0, 3])
 def test_a_run_can_be_stopped_instead(tool: Any, retries: int, guarded: Install) -> None:
     guarded(on_refusal="raise")
-    world, model = World(), asked_again()
+    world, model = World(), Scripted(*AGAIN)
     one = agent(model, tool(world, once=True), retries=retries, delay_between_retries=0)
     result = asyncio.run(one.arun("refund o1"))
     assert result.status is RunStatus.error
@@ -67,12 +59,10 @@ def test_a_run_can_be_stopped_instead(tool: Any, retries: int, guarded: Install)
 @pytest.mark.parametrize("tool", [pays, pays_in_thread])
 def test_the_body_has_the_key_of_its_intent_which_a_released_attempt_keeps(tool: Any, guarded: Install) -> None:
     guard, world = guarded(), World()
-    asyncio.run(agent(Scripted([refund("c1")], "done"), tool(world, once=True)).arun("refund o1"))
-    [entry] = guard.ledger.pending().entries
-    guard.ledger.settle(entry.entry_id, Resolution.NOT_COMMITTED, who="ann", note="no such key there", version=entry.version)
-    asyncio.run(agent(Scripted([refund("c2")], "done"), tool(world)).arun("refund o1"))
-    assert len(world.keys) == 2
-    assert world.keys[0] == world.keys[1] is not None
+    asyncio.run(agent(Scripted(*once(FIRST)), tool(world, once=True)).arun("refund o1"))
+    entry = release(guard)
+    asyncio.run(agent(Scripted(*once(SECOND)), tool(world)).arun("refund o1"))
+    assert world.keys == [entry.intent] * 2
 
 
 def test_generators_have_a_key_too(guarded: Install) -> None:
@@ -98,15 +88,7 @@ def test_generators_have_a_key_too(guarded: Install) -> None:
 
 def test_a_tool_that_did_nothing_may_be_called_again(guarded: Install) -> None:
     guard, world = guarded(), World()
-
-    def refund(order: str) -> str:
-        if not world.keys:
-            world.keys.append(None)
-            not_executed()
-            raise ConnectionError("no connection")
-        return world.commit(order)
-
-    agent(asked_again(), refund).run("refund o1")
+    agent(Scripted(*AGAIN), did_nothing_first(world)).run("refund o1")
     assert world.effects == ["o1"]
     assert states(guard) == {State.NOT_STARTED: 1, State.COMPLETED: 1}
 
@@ -138,7 +120,7 @@ def test_a_tool_hook_that_does_not_let_a_call_run(guarded: Install) -> None:
     def forbids(function_name: str, function_call: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         raise PermissionError("not on a Sunday")
 
-    agent(Scripted([refund("c1")], "done"), pays_in_thread(world), tool_hooks=[forbids]).run("refund o1")
+    agent(Scripted(*once(FIRST)), pays_in_thread(world), tool_hooks=[forbids]).run("refund o1")
     assert states(guard) == {State.NOT_STARTED: 1}
 
 
@@ -163,7 +145,7 @@ def test_what_died_with_its_run_is_handed_back_once_and_then_counts_as_delivered
     guard, world = guarded(), World()
     agent(Scripted([refund("c1")], ConnectionError("the model is down")), pays_in_thread(world)).run("refund o1")
     assert states(guard) == {State.UNDELIVERED: 1}
-    again = Scripted([refund("c2")], "done")
+    again = Scripted(*once(SECOND))
     agent(again, pays_in_thread(world)).run("refund o1")
     assert again.heard == ["done: o1"]
     assert world.effects == ["o1"]

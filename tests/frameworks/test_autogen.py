@@ -19,24 +19,24 @@ from autogen_core import CancellationToken
 from autogen_core.tools import BaseStreamTool, BaseTool, FunctionTool
 from pydantic import BaseModel
 from support.hooked import installing_tests
-from support.incidents import Install, incident_tests, states
+from support.incidents import Install, incident_tests, paying_tests, refusal, states
 
-from benchmarks.incidents.autogen import (
-    INCIDENTS,
-    Scripted,
-    agent,
-    asked_again,
-    late,
-    refund,
-    run,
-)
-from benchmarks.incidents.kit import World, pays, pays_in_thread
+from benchmarks.incidents import autogen as stories
+from benchmarks.incidents.autogen import INCIDENTS, Scripted, agent, late, run
+from benchmarks.incidents.bodies import pays, pays_in_thread
+from benchmarks.incidents.kit import World
+from benchmarks.incidents.scripts import AGAIN, FIRST, once, refund
 from genai_processor.errors import ToolSpanCommitmentError
-from genai_processor.guard.context import idempotency_key, not_executed
+from genai_processor.guard.context import idempotency_key
 from genai_processor.guard.hooks.autogen import HOOK
-from genai_processor.ledger import Resolution, State
+from genai_processor.ledger import State
 
 test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(INCIDENTS)
+(
+    test_the_body_has_the_key_of_its_intent_which_a_released_attempt_keeps,
+    test_a_tool_that_did_nothing_may_be_called_again,
+    test_what_died_with_its_run_is_handed_back_once_and_then_counts_as_delivered,
+) = paying_tests(stories)
 
 
 class Order(BaseModel):
@@ -82,8 +82,7 @@ def test_the_model_is_told_and_the_other_calls_finish(guarded: Install) -> None:
     [entry] = guard.ledger.pending().entries
     assert model.heard == [
         "502 Bad Gateway",
-        "refund was not run: an earlier attempt at the same action may have committed. Do not call it again with these "
-        f"arguments; report this instead. A person has to settle entry {entry.entry_id} first.",
+        refusal(entry),
         "done: o2",
     ]
     assert world.effects == ["o1", "o2"]
@@ -127,20 +126,9 @@ def test_a_run_is_not_stopped_before_an_agent_that_is_a_tool_has_finished(guarde
 def test_a_team_can_be_stopped(guarded: Install) -> None:
     guarded(on_refusal="raise")
     world = World()
-    team = RoundRobinGroupChat([agent(asked_again(), pays(world, once=True))], max_turns=1)
+    team = RoundRobinGroupChat([agent(Scripted(*AGAIN), pays(world, once=True))], max_turns=1)
     with world.scope("conversation-1"), pytest.raises(RuntimeError, match="refund was not run"):
         asyncio.run(asyncio.wait_for(team.run(task="refund o1"), 20))
-
-
-@pytest.mark.parametrize("tool", [pays, pays_in_thread])
-def test_the_body_has_the_key_of_its_intent_which_a_released_attempt_keeps(tool: Any, guarded: Install) -> None:
-    guard, world = guarded(), World()
-    run(world, agent(Scripted([refund("c1")], "done"), tool(world, once=True)))
-    [entry] = guard.ledger.pending().entries
-    guard.ledger.settle(entry.entry_id, Resolution.NOT_COMMITTED, who="ann", note="no such key there", version=entry.version)
-    run(world, agent(Scripted([refund("c2")], "done"), tool(world)))
-    assert len(world.keys) == 2
-    assert world.keys[0] == world.keys[1] is not None
 
 
 def test_twins_have_keys_of_their_own_in_threads_too(guarded: Install) -> None:
@@ -154,7 +142,7 @@ def test_twins_have_keys_of_their_own_in_threads_too(guarded: Install) -> None:
 @pytest.mark.parametrize("kind", [Own, OwnStream])
 def test_tools_that_are_no_functions_are_guarded_too(kind: Any, guarded: Install) -> None:
     guard, world = guarded(), World()
-    model = asked_again()
+    model = Scripted(*AGAIN)
     run(world, agent(model, kind(world)))
     assert world.effects == ["o1"]
     assert world.keys != [None]
@@ -165,25 +153,10 @@ def test_tools_that_are_no_functions_are_guarded_too(kind: Any, guarded: Install
 
 def test_a_streaming_tool_ends_well(guarded: Install) -> None:
     guard, world = guarded(), World()
-    model = Scripted([refund("c1")], "done")
+    model = Scripted(*once(FIRST))
     run(world, agent(model, OwnStream(world, fails=False)))
     assert model.heard == ['{"text": "done: o1"}']
     assert states(guard) == {State.COMPLETED: 1}
-
-
-def test_a_tool_that_did_nothing_may_be_called_again(guarded: Install) -> None:
-    guard, world = guarded(), World()
-
-    def refund(order: str) -> str:
-        if not world.keys:
-            world.keys.append(None)
-            not_executed()
-            raise ConnectionError("no connection")
-        return world.commit(order)
-
-    run(world, agent(asked_again(), refund))
-    assert world.effects == ["o1"]
-    assert states(guard) == {State.NOT_STARTED: 1, State.COMPLETED: 1}
 
 
 def test_arguments_that_do_not_fit_are_not_claimed(guarded: Install) -> None:
@@ -206,17 +179,6 @@ def test_a_handoff_is_no_action_and_may_be_repeated(guarded: Install) -> None:
     assert states(guard) == {}
 
 
-def test_what_died_with_its_run_is_handed_back_once_and_then_counts_as_delivered(guarded: Install) -> None:
-    guard, world = guarded(), World()
-    run(world, agent(Scripted([refund("c1")], ConnectionError("the model is down")), pays(world)))
-    assert states(guard) == {State.UNDELIVERED: 1}
-    again = Scripted([refund("c2")], "done")
-    run(world, agent(again, pays(world)))
-    assert again.heard == ["done: o1"]
-    assert world.effects == ["o1"]
-    assert states(guard) == {State.COMPLETED: 1}
-
-
 def test_what_a_task_returns_to_a_run_that_was_given_up_is_undelivered(guarded: Install) -> None:
     guard, world = guarded(), World()
     late(world)
@@ -236,7 +198,7 @@ def test_keys_do_not_outlive_their_calls(guarded: Install) -> None:
     guarded()
 
     async def story() -> None:
-        async for _ in agent(Scripted([refund("c1")], "done"), pays(World())).run_stream(task="refund o1"):
+        async for _ in agent(Scripted(*once(FIRST)), pays(World())).run_stream(task="refund o1"):
             assert idempotency_key() is None
 
     asyncio.run(story())

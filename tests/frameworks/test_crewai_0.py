@@ -14,19 +14,14 @@ except PackageNotFoundError:
 if not OLD:
     pytest.skip("no crewai before 1.9", allow_module_level=True)
 
-from support.hooked import (
-    entries,
-    hooked,
-    installing_tests,
-    states,
-)
+from support.hooked import hooked, installing_tests, states
+from support.incidents import release
 
 from benchmarks.incidents import crewai as stories
-from benchmarks.incidents.crewai import ACTION, ANSWER, ORDER, OTHER, _tool, agent, crew, refund_that_fails, run
+from benchmarks.incidents.crewai import ACTION, ANSWER, OTHER, agent, crew, refund_that_fails, run, tool_of
 from benchmarks.incidents.kit import World
 from genai_processor.errors import ToolSpanCommitmentError
 from genai_processor.guard.hooks.crewai_0 import HOOK
-from genai_processor.ledger.entries import Resolution
 
 
 @pytest.mark.parametrize(("mode", "effects"), [("observe", 6), ("enforce", 1)])
@@ -40,7 +35,7 @@ def test_a_tool_whose_answer_is_lost_is_not_run_six_times(mode: str, effects: in
 
 def test_what_worked_may_be_done_again() -> None:
     world = World()
-    with hooked() as guard, guard.run("o7"):
+    with hooked() as guard, guard.run("o1"):
         stories.later_text(world)
     assert len(world.effects) == 3
 
@@ -49,10 +44,10 @@ def test_another_run_is_refused_and_told_in_our_words() -> None:
     world = World()
     refund = refund_that_fails(world)
     made = agent([ACTION, ANSWER], refund, native=False)
-    with hooked() as guard, guard.run("o7"):
+    with hooked() as guard, guard.run("o1"):
         run(agent([ACTION, ANSWER], refund, native=False))
         run(made)
-    assert world.effects == ["o7"]
+    assert world.effects == ["o1"]
     assert "refund was not run: an earlier attempt at the same action may have committed." in str(made.llm.seen[-1])
 
 
@@ -60,12 +55,11 @@ def test_a_refusal_is_not_kept_as_the_tools_result() -> None:
     world = World()
     made = agent([ACTION, ANSWER, OTHER, ACTION, ANSWER], refund_that_fails(world), native=False)
     same = crew(made)
-    with hooked() as guard, guard.run("o7"):
+    with hooked() as guard, guard.run("o1"):
         same.kickoff()
-        (entry,) = entries(guard, "o7", "refund", **ORDER)
-        guard.ledger.settle(entry.entry_id, Resolution.NOT_COMMITTED, who="sam", note="asked", version=entry.version)
+        entry = release(guard)
         same.kickoff()
-    assert world.effects == ["o7", "o8", "o7"]
+    assert world.effects == ["o1", "o8", "o1"]
     assert world.keys[0] == world.keys[2] == entry.intent
 
 
@@ -74,11 +68,11 @@ def test_a_guard_that_raises_stops_the_run() -> None:
     made = agent([ACTION] * 9, refund_that_fails(world), native=False)
     with hooked(on_refusal="raise"), pytest.raises(ToolSpanCommitmentError, match="refund was not run"):
         run(made)
-    assert world.effects == ["o7"]
+    assert world.effects == ["o1"]
 
 
 def test_arguments_that_do_not_fit_are_no_attempt() -> None:
-    with hooked() as guard, guard.run("o7"):
+    with hooked() as guard, guard.run("o1"):
         stories.bad_arguments(World(), native=False)
     assert {state.value for state, number in guard.ledger.counts().items() if number} == {"not_started"}
 
@@ -87,11 +81,11 @@ def test_a_body_that_fails_is_an_attempt_whoever_calls_it() -> None:
     def body(order: str) -> str:
         raise ConnectionError("502")
 
-    with hooked() as guard, guard.run("o7"):
+    with hooked() as guard, guard.run("o1"):
         for kind in ("class", "function"):
             with pytest.raises(ConnectionError):
-                _tool(body, kind).run(order=kind)
-            assert states(guard, "o7", "refund", order=kind) == ["quarantined"]
+                tool_of(body, kind).run(order=kind)
+            assert states(guard, "o1", "refund", order=kind) == ["quarantined"]
 
 
 (

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 
 from fastmcp.exceptions import ToolError
-from support.incidents import Install, incident_tests
+from support.incidents import Install, incident_tests, refusal
 
 from benchmarks.incidents import mcp as told
 from benchmarks.incidents.fastmcp import FASTMCP, INCIDENTS
@@ -22,10 +22,7 @@ def test_the_application_hears_of_a_refusal_as_of_any_error(guarded: Install) ->
     _, refused = asyncio.run(told.attempts(world, FASTMCP, told.failing(world, FASTMCP), 2))
     [entry] = guard.ledger.pending().entries
     assert isinstance(refused, ToolError)
-    assert str(refused) == (
-        "refund was not run: an earlier attempt at the same action may have committed. Do not call it again with these "
-        f"arguments; report this instead. A person has to settle entry {entry.entry_id} first."
-    )
+    assert str(refused) == refusal(entry)
 
 
 def test_or_as_an_exception_of_ours(guarded: Install) -> None:

@@ -14,24 +14,16 @@ pytest.importorskip("google.adk")
 from google.adk.plugins.reflect_retry_tool_plugin import ReflectAndRetryToolPlugin
 from google.adk.tools import FunctionTool, ToolContext, exit_loop
 from support.hooked import installing_tests
-from support.incidents import Install, incident_tests, states
+from support.incidents import Install, did_nothing_first, incident_tests, keeps_keys, refusal, release, states
 
-from benchmarks.incidents.google_adk import (
-    IN_THREADS,
-    INCIDENTS,
-    Ask,
-    Shop,
-    ask,
-    failing,
-    paying,
-    with_error_callback,
-)
+from benchmarks.incidents.bodies import loses
+from benchmarks.incidents.google_adk import IN_THREADS, INCIDENTS, Shop, paying, with_error_callback
 from benchmarks.incidents.kit import World
+from benchmarks.incidents.scripts import WRONG, ask
 from genai_processor.errors import ToolSpanCommitmentError
-from genai_processor.guard.context import idempotency_key, not_executed
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks.google_adk import HOOK
-from genai_processor.ledger import Entry, Resolution, State
+from genai_processor.ledger import Entry, State
 
 test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(INCIDENTS)
 CALLER = importlib.import_module(HOOK.targets[0].module)
@@ -52,8 +44,7 @@ def test_the_model_is_told_and_the_other_calls_finish(guarded: Install) -> None:
     assert shop.responses[0] == {"error": "the payment service said 502 Bad Gateway"}
     assert {
         "status": "refused",
-        "error": "refund was not run: an earlier attempt at the same action may have committed. Do not call it again with "
-        f"these arguments; report this instead. A person has to settle entry {entry.entry_id} first.",
+        "error": refusal(entry),
     } in shop.responses
 
 
@@ -61,7 +52,7 @@ def test_a_run_can_be_stopped_though_a_plugin_asks_to_try_again(guarded: Install
     guarded(on_refusal="raise")
     world = World()
     plugins = [ReflectAndRetryToolPlugin(max_retries=9)]
-    shop = Shop([failing(world, sync=False)], [[ask()] for _ in range(9)], plugins=plugins)
+    shop = Shop([loses(world)], [[ask()] for _ in range(9)], plugins=plugins)
     with pytest.raises(Exception, match="was not run") as caught:
         asyncio.run(shop.run())
     error: BaseException | None = caught.value
@@ -74,22 +65,12 @@ def test_a_run_can_be_stopped_though_a_plugin_asks_to_try_again(guarded: Install
 
 def test_a_released_attempt_keeps_the_key_of_its_intent(guarded: Install) -> None:
     guard, keys = guarded(), list[str | None]()
-
-    def refund(order: str) -> str:
-        keys.append(idempotency_key())
-        raise ConnectionError("no answer")
-
-    shop = Shop([refund], [[ask()], [ask()]])
+    shop = Shop([keeps_keys(keys)], [[ask()], [ask()]])
     for _ in range(2):
         with pytest.raises(Exception, match="no answer"):
             asyncio.run(shop.run())
-        for entry in guard.ledger.pending().entries:
-            guard.ledger.settle(
-                entry.entry_id, Resolution.NOT_COMMITTED, who="ann", note="looked it up", version=entry.version
-            )
-    assert len(keys) == 2
-    assert keys[0] is not None
-    assert keys[0] == keys[1]
+        entry = release(guard)
+    assert keys == [entry.intent] * 2
 
 
 def test_each_of_parallel_calls_has_its_own_key(guarded: Install) -> None:
@@ -113,23 +94,14 @@ def test_a_tool_in_a_thread_has_its_key(guarded: Install) -> None:
 
 def test_a_tool_that_did_nothing_may_be_called_again(guarded: Install) -> None:
     guard, world = guarded(), World()
-
-    def refund(order: str) -> str:
-        if not world.keys:
-            world.keys.append(None)
-            not_executed()
-            raise ConnectionError("no route")
-        return world.commit(order)
-
-    asyncio.run(Shop([refund], [[ask()], [ask()]]).until_it_ends())
+    asyncio.run(Shop([did_nothing_first(world)], [[ask()], [ask()]]).until_it_ends())
     assert world.effects == ["o9"]
     assert states(guard) == {State.NOT_STARTED: 1, State.COMPLETED: 1}
 
 
 def test_bad_arguments_have_not_started(guarded: Install) -> None:
     guard = guarded()
-    script: list[list[Ask]] = [[("refund", {"ordr": "o9"})]]
-    shop = Shop([paying(World())], script)
+    shop = Shop([paying(World())], [WRONG])
     asyncio.run(shop.run())
     assert states(guard) == {State.NOT_STARTED: 1}
     assert "mandatory input parameters are not present" in str(shop.responses)
@@ -214,7 +186,7 @@ def test_a_sync_run_is_guarded(guarded: Install) -> None:
 
     guarded()
     world = World()
-    shop = Shop([failing(world, sync=True)], [[ask()], [ask()]])
+    shop = Shop([loses(world)], [[ask()], [ask()]])
     message = types.Content(role="user", parts=[types.Part(text="go")])
     with contextlib.suppress(ConnectionError):
         list(shop.runner.run(user_id="u", session_id=shop.session, new_message=message))

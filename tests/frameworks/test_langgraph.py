@@ -19,28 +19,27 @@ from langgraph.graph.message import add_messages
 from langgraph.prebuilt import InjectedState, ToolNode, tools_condition
 from langgraph.types import Command, RetryPolicy
 from support.graphs import run, sync_and_async, told
-from support.incidents import Install, each, incident_tests
+from support.incidents import Install, did_nothing_first, each, incident_tests, keeps_keys, refusal, release
 
+from benchmarks.incidents.bodies import on_the_loop
 from benchmarks.incidents.kit import Incident, World, count
-from benchmarks.incidents.langgraph import (
-    AGAIN,
+from benchmarks.incidents.langgraph import INCIDENTS
+from benchmarks.incidents.langgraph_agents import (
     GO,
-    INCIDENTS,
     THREAD,
     ToolRetryMiddleware,
     agent,
     graph,
     losing,
     paying,
-    refund,
     response,
     run_async,
     tool,
 )
+from benchmarks.incidents.scripts import AGAIN, FIRST, SECOND, once, refund
 from genai_processor.errors import ToolSpanCommitmentError
 from genai_processor.guard.actions import action_digest
-from genai_processor.guard.context import idempotency_key, not_executed
-from genai_processor.ledger import Resolution, State
+from genai_processor.ledger import State
 
 test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(INCIDENTS)
 each_incident = each(INCIDENTS)
@@ -68,17 +67,11 @@ def test_the_model_is_told_and_the_other_calls_finish(guarded: Install, make: An
                 raise ToolException("502") from error
         return world.commit(order)
 
-    async def pay_async(order: str) -> str:
-        return pay(order)
-
-    turns = ([refund("o1", "toolu_a1")], [refund("o1", "toolu_b2"), refund("o2", "toolu_c3")])
-    one = tool(pay if sync else pay_async, handle_tool_error=True)
+    turns = ([refund("toolu_a1")], [refund("toolu_b2"), refund("toolu_c3", "o2")])
+    one = tool(pay if sync else on_the_loop(pay), handle_tool_error=True)
     failed, refused, paid = told(run(make(turns, one), sync=sync))
     [entry] = guard.ledger.pending().entries
-    assert refused.content == (
-        "refund was not run: an earlier attempt at the same action may have committed. Do not call it again with these "
-        f"arguments; report this instead. A person has to settle entry {entry.entry_id} first."
-    )
+    assert refused.content == refusal(entry)
     assert (refused.status, refused.tool_call_id, refused.name) == ("error", "toolu_b2", "refund")
     assert (failed.status, paid.status, paid.content) == ("error", "success", "done: o2")
     assert world.effects == ["o1", "o2"]
@@ -96,7 +89,7 @@ def test_a_tool_with_artifacts_is_refused_and_handed_back(guarded: Install, sync
         return pay(order)
 
     one = tool(pay if sync else pay_async, response_format="content_and_artifact")
-    calls = [refund("o9", "toolu_9a"), refund("oX", "toolu_xa")]
+    calls = [refund("toolu_9a", "o9"), refund("toolu_xa", "oX")]
     state = run(graph([calls], one, retry=RetryPolicy(initial_interval=0.01, jitter=False)), sync=sync)
     assert world.effects == ["o9", "oX"]
     back, refused = told(state)
@@ -189,7 +182,7 @@ def test_without_a_graph_the_thread_of_the_configuration_is_the_scope(guarded: I
 
 def test_bad_arguments_leave_nothing_to_settle(guarded: Install) -> None:
     guard = guarded()
-    graph([[("refund", {"number": "o1"}, "toolu_a1")]], paying(World()), handle=True).invoke(GO, THREAD)
+    graph([[("toolu_a1", "refund", {"number": "o1"})]], paying(World()), handle=True).invoke(GO, THREAD)
     assert guard.ledger.stats().entries == 0
 
 
@@ -203,7 +196,7 @@ def test_a_handed_back_command_answers_the_call_that_got_it(guarded: Install) ->
         return Command(update={"messages": [ToolMessage(world.commit(order), tool_call_id=call_id)]})
 
     for number in (1, 2):
-        calls = [refund("o9", f"toolu_9{number}z"), refund("oX", f"toolu_x{number}z")]
+        calls = [refund(f"toolu_9{number}z", "o9"), refund(f"toolu_x{number}z", "oX")]
         try:
             state = graph([calls], tool(pay)).invoke(GO, THREAD)
         except ConnectionError:
@@ -219,23 +212,12 @@ def test_a_handed_back_command_answers_the_call_that_got_it(guarded: Install) ->
 @sync_and_async
 def test_a_released_attempt_keeps_the_key_of_its_intent(guarded: Install, sync: bool) -> None:
     guard, keys = guarded(), list[str | None]()
-
-    def pay(order: str) -> str:
-        keys.append(idempotency_key())
-        raise ConnectionError
-
-    async def pay_async(order: str) -> str:
-        return pay(order)
-
-    for turn in AGAIN:
+    pay = keeps_keys(keys)
+    for call_id in (FIRST, SECOND):
         with pytest.raises(ConnectionError):
-            run(agent([turn], tool(pay if sync else pay_async)), sync=sync)
-        for entry in guard.ledger.pending().entries:
-            note = "the provider has no such key"
-            guard.ledger.settle(entry.entry_id, Resolution.NOT_COMMITTED, who="ann", note=note, version=entry.version)
-    assert len(keys) == 2
-    assert keys[0] is not None
-    assert keys[0] == keys[1]
+            run(agent(once(call_id), tool(pay if sync else on_the_loop(pay))), sync=sync)
+        entry = release(guard)
+    assert keys == [entry.intent] * 2
 
 
 def test_the_body_of_a_synchronous_tool_in_an_asynchronous_run_knows_its_key(guarded: Install) -> None:
@@ -250,21 +232,13 @@ def test_the_body_of_a_synchronous_tool_in_an_asynchronous_run_knows_its_key(gua
             return world.commit(order)
 
     for one in (paying(world), Pay()):
-        run_async(agent([[refund(f"o{len(world.keys)}", f"toolu_{len(world.keys)}z")]], one))
+        run_async(agent([[refund(f"toolu_{len(world.keys)}z", f"o{len(world.keys)}")]], one))
     assert len({key for key in world.keys if key is not None}) == 2
 
 
 def test_a_tool_that_did_nothing_may_be_called_again(guarded: Install) -> None:
     guard, world = guarded(), World()
-
-    def pay(order: str) -> str:
-        if not world.keys:
-            world.keys.append(None)
-            not_executed()
-            raise ValueError("no such order yet")
-        return world.commit(order)
-
-    graph(AGAIN, tool(pay), handle=True).invoke(GO, THREAD)
+    graph(AGAIN, tool(did_nothing_first(world, ValueError)), handle=True).invoke(GO, THREAD)
     assert world.effects == ["o1"]
     assert guard.ledger.counts()[State.NOT_STARTED] == 1
 
@@ -277,7 +251,7 @@ def test_a_tool_called_in_a_node_of_ones_own_knows_its_turn(guarded: Install) ->
         return {"messages": [await one.ainvoke(call) for call in state["messages"][-1].tool_calls]}
 
     made = StateGraph(MessagesState)
-    made.add_node("model", lambda state: {"messages": [response([refund("o1", "toolu_a1"), refund("o1", "toolu_b2")])]})
+    made.add_node("model", lambda state: {"messages": [response([refund("toolu_a1"), refund("toolu_b2")])]})
     made.add_node("calls", call_them)
     made.add_edge(START, "model")
     made.add_edge("model", "calls")
@@ -299,7 +273,7 @@ def test_messages_under_another_name_tell_the_turn_too(guarded: Install) -> None
 
     guard, world = guarded(), World()
     made = StateGraph(Chat)
-    made.add_node("model", lambda state: {"chat": [response([refund("o1", "toolu_a1"), refund("o1", "toolu_b2")])]})
+    made.add_node("model", lambda state: {"chat": [response([refund("toolu_a1"), refund("toolu_b2")])]})
     made.add_node("tools", ToolNode([paying(world)], messages_key="chat"))
     made.add_edge(START, "model")
     made.add_edge("model", "tools")
@@ -314,7 +288,7 @@ def test_messages_without_ids_have_the_step_for_their_turn(guarded: Install) -> 
         messages: Annotated[list[Any], operator.add]
 
     guard, world = guarded(), World()
-    turns = [[refund("o1", "toolu_a1"), refund("o1", "toolu_b2")], [refund("o1", "toolu_c3")]]
+    turns = [[refund("toolu_a1"), refund("toolu_b2")], [refund("toolu_c3")]]
     made = StateGraph(Added)
     made.add_node("model", lambda state: {"messages": [response(turns.pop(0) if turns else "done")]})
     made.add_node("tools", ToolNode([paying(world)]))

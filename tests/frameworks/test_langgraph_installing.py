@@ -20,13 +20,8 @@ from langgraph.pregel import Pregel
 from support.incidents import Install
 
 from benchmarks.incidents.kit import World
-from benchmarks.incidents.langgraph import (
-    AGAIN,
-    GO,
-    THREAD,
-    agent,
-    paying,
-)
+from benchmarks.incidents.langgraph_agents import GO, THREAD, agent, paying
+from benchmarks.incidents.scripts import AGAIN
 from genai_processor.guard import hooks
 
 _TARGETS = (

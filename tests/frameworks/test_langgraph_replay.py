@@ -12,12 +12,12 @@ import pytest
 pytest.importorskip("langgraph")
 pytest.importorskip("langchain_core")
 
-from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
 from langchain_core.tools import StructuredTool
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
-from support.plans import Making, answered, calls, failure, retrievals, says, user
+from support.plans import Making, calls, failure, one_call, retrievals, user
+from support.trapped_langgraph import TrappedStream
 from support.traps import Trap
 
 from genai_processor.errors import ReplayDivergence, ReplayRefusedError
@@ -27,23 +27,9 @@ from genai_processor.replay.records import Ending
 QUESTION: Any = {"messages": [("user", "compare them")]}
 
 
-class TrappedModel(BaseChatModel):
-    trap: Any
-
-    @property
-    def _llm_type(self) -> str:
-        return "trapped"
-
-    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> Any:
-        self.trap.spring("the model")
-
-    def _stream(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> Any:
-        self.trap.spring("the model's stream")
-
-
 def graph(trap: Trap, arrange: Any = None, **of_tools: Any) -> Any:
     """Model, tools, model, as one builds it; `arrange` is the application's own order of the messages."""
-    model = TrappedModel(trap=trap)
+    model = TrappedStream(trap=trap)
 
     def search(query: str, limit: int = 10) -> str:
         """Look it up."""
@@ -85,7 +71,7 @@ def test_a_stream_is_answered(trap: Trap) -> None:
         *_, last = graph(trap).stream(QUESTION, stream_mode="values")
     assert last["messages"][-1].content == "the answer"
     with replaying(retrievals().plan(), whole=False):
-        chunks = list(TrappedModel(trap=trap).stream("compare them"))
+        chunks = list(TrappedStream(trap=trap).stream("compare them"))
     assert sum(len(chunk.tool_calls) for chunk in chunks) == 3
 
 
@@ -99,15 +85,6 @@ def test_glue_that_orders_results_otherwise_is_found_at_the_synthesis(trap: Trap
         graph(trap, arrange).invoke(QUESTION)
     assert (caught.value.node, caught.value.where) == (plan.nodes[-1].key, "input")
     assert caught.value.difference.startswith("the same parts in another order")
-
-
-def one_call(result: Any, prompt: Any) -> Making:
-    made = Making()
-    call = calls("search", {"query": "q"}, "c1")
-    made.chat("01" * 8, [user("compare them")], [call])
-    made.tool("02" * 8, call, result)
-    made.chat("03" * 8, [user("compare them"), call, answered(call, prompt)], [says("end")])
-    return made
 
 
 @pytest.mark.parametrize("handle", [True, False])
@@ -124,7 +101,7 @@ def test_no_framework_swallows_a_stop(trap: Trap, handle: bool) -> None:
 
 def test_a_recorded_failure_is_worded_by_the_framework(trap: Trap) -> None:
     worded = "Error: BadGateway('502')\n Please fix your mistakes."
-    made = one_call(failure("acme.errors.BadGateway", "502"), worded)
+    made = one_call("compare them", failure("acme.errors.BadGateway", "502"), worded)
     with replaying(made.plan()):
         state = graph(trap, handle_tool_errors=True).invoke(QUESTION)
     assert state["messages"][-1].content == "end"
@@ -143,14 +120,14 @@ def test_a_cancelled_call_waits_until_the_framework_cancels_it(trap: Trap) -> No
 
 
 def test_a_tool_that_runs_by_itself_is_matched_by_its_action(trap: Trap) -> None:
-    made = one_call("x", "x")
+    made = one_call("compare them", "x", "x")
 
     def search(query: str) -> str:
         """Look it up."""
         trap.spring("search")
 
     with replaying(made.plan(), whole=False):
-        TrappedModel(trap=trap).invoke("compare them")
+        TrappedStream(trap=trap).invoke("compare them")
         assert StructuredTool.from_function(search).invoke({"query": "q"}) == "x"
     with pytest.raises(ReplayDivergence, match="no recorded response proposed"), replaying(made.plan()):
         StructuredTool.from_function(search).invoke({"query": "q"})

@@ -20,18 +20,8 @@ from support.graphs import run, sync_and_async, told
 from support.incidents import Install
 
 from benchmarks.incidents.kit import World
-from benchmarks.incidents.langgraph import (
-    AGAIN,
-    GO,
-    THREAD,
-    agent,
-    graph,
-    one_of_two,
-    paying,
-    refund,
-    run_async,
-    tool,
-)
+from benchmarks.incidents.langgraph_agents import GO, THREAD, agent, graph, one_of_two, paying, run_async, tool
+from benchmarks.incidents.scripts import AGAIN, refund
 from genai_processor.guard.attempt import Attempt
 from genai_processor.guard.bindings import current
 from genai_processor.guard.calls import Call
@@ -61,7 +51,7 @@ def test_what_died_with_its_run_is_handed_back_once_and_then_counts_as_delivered
     guard, world = guarded(), World()
 
     def again(number: int, handle: bool) -> Any:
-        calls = [refund("o9", f"toolu_9{number}z"), refund("oX", f"toolu_x{number}z")]
+        calls = [refund(f"toolu_9{number}z", "o9"), refund(f"toolu_x{number}z", "oX")]
         return run_async(graph([calls], one_of_two(world), handle=handle))
 
     with pytest.raises(ConnectionError):
@@ -145,7 +135,7 @@ def test_nor_is_one_that_had_another_agent_pay_beside_the_one_that_asks(guarded:
         agent(AGAIN[:1], paying(world)).invoke(GO)
         return str(agent(AGAIN[1:], tool(ask, "refund")).invoke(GO))
 
-    made = agent([[("delegate", {"order": "o1"}, "toolu_d1")]], tool(delegate, "delegate"), checkpointer=InMemorySaver())
+    made = agent([[("toolu_d1", "delegate", {"order": "o1"})]], tool(delegate, "delegate"), checkpointer=InMemorySaver())
     made.invoke(GO, THREAD)
     [entry] = guard.ledger.by_call("thread-1", "toolu_d1")
     assert (entry.state, entry.reason) == (State.QUARANTINED, "effect_before_pause")
@@ -166,11 +156,11 @@ def test_not_even_if_both_agents_are_at_work_at_once(guarded: Install) -> None:
         return str(interrupt("sure?"))
 
     async def delegate(order: str) -> str:
-        pays, asks = agent([[refund("o9", "toolu_i1")]], tool(pay)), agent(AGAIN[:1], tool(ask, "refund"))
+        pays, asks = agent([[refund("toolu_i1", "o9")]], tool(pay)), agent(AGAIN[:1], tool(ask, "refund"))
         await asyncio.gather(asks.ainvoke(GO), pays.ainvoke(GO))
         return "done"
 
-    calls = [("delegate", {"order": "o1"}, "toolu_d1")]
+    calls = [("toolu_d1", "delegate", {"order": "o1"})]
     run_async(agent([calls], tool(delegate, "delegate"), checkpointer=InMemorySaver()))
     [entry] = guard.ledger.by_call("thread-1", "toolu_d1")
     assert (entry.state, entry.reason) == (State.QUARANTINED, "effect_before_pause")
@@ -223,7 +213,8 @@ import sys
 from pathlib import Path
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.types import Command, interrupt
-from benchmarks.incidents.langgraph import GO, THREAD, graph, agent, refund, tool
+from benchmarks.incidents.langgraph_agents import GO, THREAD, graph, agent, tool
+from benchmarks.incidents.scripts import refund
 from genai_processor.guard import hooks
 from genai_processor.guard.guard import Guard
 
@@ -240,7 +231,7 @@ def pay(order):
     return f"done: {order}"
 
 with SqliteSaver.from_conn_string(f"{folder}/graph.db") as saver:
-    turns = [[refund("o9", "toolu_9a"), refund("o1", "toolu_a1")]] if given == "go" else []
+    turns = [[refund("toolu_9a", "o9"), refund("toolu_a1")]] if given == "go" else []
     made = graph(turns, tool(pay), checkpointer=saver)
     try:
         state = made.invoke({"go": GO, "none": None, "yes": Command(resume=True)}[given], THREAD)

@@ -13,27 +13,24 @@ pytest.importorskip("llama_index.core")
 from llama_index.core.memory import Memory
 from llama_index.core.tools import FunctionTool
 from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
-from support.hooked import (
-    entries,
-    hooked,
-    installing_tests,
-    states,
-)
-from support.incidents import incident_tests
+from support.hooked import entries, hooked, installing_tests, states
+from support.incidents import incident_tests, refusal
+from support.telling import released_intent, telling_tests, turns_of
 
 from benchmarks.incidents import llama_index as stories
+from benchmarks.incidents import scripts
 from benchmarks.incidents.kit import World
-from benchmarks.incidents.llama_index import ORDER, again, agent, refund_that_fails, refund_that_works, run
+from benchmarks.incidents.llama_index import agent, refund_that_fails, refund_that_works, run
+from benchmarks.incidents.scripts import AGAIN, FIRST, ORDER, SECOND, THIRD, once
 from genai_processor.errors import ToolSpanCommitmentError
-from genai_processor.guard.context import idempotency_key
 from genai_processor.guard.hooks import llama_index as hooks_of_llama_index
 from genai_processor.guard.hooks.llama_index import HOOK
-from genai_processor.ledger.entries import Resolution
 
 BEFORE_0_14 = not hooks_of_llama_index._waiting()
 """Its workflows wrap what a step raises, wait in place, and lose the context of a sync tool."""
 
 test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(stories.INCIDENTS)
+test_a_success_is_completed_and_the_turn_is_noted, test_the_latest_guard_is_asked_and_only_it = telling_tests(stories)
 
 
 def told(made: Any) -> list[str]:
@@ -44,15 +41,14 @@ def told(made: Any) -> list[str]:
 @pytest.mark.parametrize("sync", [False, True])
 def test_the_model_is_told_in_our_words_and_nothing_asks_it_to_try_again(sync: bool) -> None:
     world = World()
-    made = agent(again(), refund_that_fails(world, sync))
-    with hooked() as guard, guard.run("o7"):
+    made = agent(AGAIN, refund_that_fails(world, sync))
+    with hooked() as guard, guard.run("o1"):
         assert run(made) == "done"
-    (entry,) = entries(guard, "o7", "refund", **ORDER)
+    (entry,) = entries(guard, "o1", "refund", **ORDER)
     assert entry.state.value == "quarantined"
     assert entry.reason == ("error_result" if BEFORE_0_14 else "ConnectionError")
     assert told(made)[1:] == [
-        "refund was not run: an earlier attempt at the same action may have committed. Do not call it again with these "
-        f"arguments; report this instead. A person has to settle entry {entry.entry_id} first.",
+        refusal(entry),
     ]
 
 
@@ -62,24 +58,24 @@ def test_a_tool_may_say_that_it_did_nothing() -> None:
         """Refund an order."""
         raise LookupError("no such order")
 
-    with hooked(not_started_on={"refund": (LookupError,)}) as guard, guard.run("o7"):
-        run(agent([[("call_8sd7a", "refund", ORDER)], "done"], refund))
-    assert states(guard, "o7", "refund", **ORDER) == ["not_started"]
+    with hooked(not_started_on={"refund": (LookupError,)}) as guard, guard.run("o1"):
+        run(agent(once(FIRST), refund))
+    assert states(guard, "o1", "refund", **ORDER) == ["not_started"]
 
 
 def test_a_refusal_lets_the_siblings_finish() -> None:
     world = World()
     turns = [
-        [("call_8sd7a", "refund", ORDER)],
-        [("call_1kf03", "refund", ORDER), ("call_2kf04", "refund", {"order": "o8"})],
+        [scripts.refund(FIRST)],
+        [scripts.refund(SECOND), scripts.refund(THIRD, "o8")],
         "done",
     ]
     made = agent(turns, refund_that_fails(world))
-    with hooked() as guard, guard.run("o7"):
+    with hooked() as guard, guard.run("o1"):
         run(made)
         # The tool fails for each order's first time, but it was run.
-        assert states(guard, "o7", "refund", order="o8") == ["quarantined"]
-    assert world.effects == ["o7", "o8"]
+        assert states(guard, "o1", "refund", order="o8") == ["quarantined"]
+    assert world.effects == ["o1", "o8"]
     assert "502 Bad Gateway" in told(made)[-1]
 
 
@@ -87,45 +83,33 @@ def test_a_guard_that_raises_stops_the_run() -> None:
     world = World()
     with (
         hooked(on_refusal="raise") as guard,
-        guard.run("o7"),
+        guard.run("o1"),
         pytest.raises(Exception, match="may have committed") as raised,
     ):
-        run(agent(again(), refund_that_fails(world)))
+        run(agent(AGAIN, refund_that_fails(world)))
     assert BEFORE_0_14 or isinstance(raised.value, ToolSpanCommitmentError)
-    assert world.effects == ["o7"]
-
-
-def test_a_success_is_completed_and_the_turn_is_noted() -> None:
-    with hooked() as guard, guard.run("o7"):
-        stories.twins(World())
-    first, second = entries(guard, "o7", "refund", **ORDER)
-    assert first.state.value == second.state.value == "completed"
-    assert first.turn is not None
-    assert first.turn == second.turn
-    assert {first.call_id, second.call_id} == {"call_8sd7a", "call_1kf03"}
+    assert world.effects == ["o1"]
 
 
 def test_each_response_is_a_turn_of_its_own() -> None:
-    with hooked() as guard, guard.run("o7"):
-        stories.later_turn(World())
-    first, second = entries(guard, "o7", "refund", **ORDER)
-    assert first.turn != second.turn
+    first, second = turns_of(stories.later_turn)
+    assert first != second
 
 
 def test_the_memory_knows_the_conversation() -> None:
     memory = Memory.from_defaults(session_id="conversation-7")
     with hooked() as guard:
-        run(agent([[("call_8sd7a", "refund", ORDER)], "done"], refund_that_works(World())), memory=memory)
+        run(agent(once(FIRST), refund_that_works(World())), memory=memory)
     assert states(guard, "conversation-7", "refund", **ORDER) == ["completed"]
 
 
-@pytest.mark.parametrize("given", [{"ordr": "o7"}, {}, {"order": "o7", "more": 1}])
+@pytest.mark.parametrize("given", [{"ordr": "o1"}, {}, {"order": "o1", "more": 1}])
 @pytest.mark.parametrize("sync", [False, True])
 def test_arguments_that_do_not_fit_are_no_attempt(given: dict[str, Any], sync: bool) -> None:
     world = World()
-    with hooked() as guard, guard.run("o7"):
-        run(agent([[("call_8sd7a", "refund", given)], "done"], refund_that_works(world, sync)))
-    assert states(guard, "o7", "refund", **given) == ["not_started"]
+    with hooked() as guard, guard.run("o1"):
+        run(agent([[("toolu_a1", "refund", given)], "done"], refund_that_works(world, sync)))
+    assert states(guard, "o1", "refund", **given) == ["not_started"]
     assert world.effects == []
 
 
@@ -134,9 +118,9 @@ def test_a_type_error_of_the_body_is_an_attempt() -> None:
         """Refund an order."""
         raise TypeError("refund() got an unexpected keyword argument 'order'")
 
-    with hooked() as guard, guard.run("o7"):
-        run(agent([[("call_8sd7a", "refund", ORDER)], "done"], refund))
-    assert states(guard, "o7", "refund", **ORDER) == ["quarantined"]
+    with hooked() as guard, guard.run("o1"):
+        run(agent(once(FIRST), refund))
+    assert states(guard, "o1", "refund", **ORDER) == ["quarantined"]
 
 
 def test_a_function_that_is_not_the_one_that_runs_proves_nothing() -> None:
@@ -147,10 +131,10 @@ def test_a_function_that_is_not_the_one_that_runs_proves_nothing() -> None:
         return world.commit_then_fail(given["order"])
 
     tool = FunctionTool.from_defaults(fn=lambda other: "never", async_fn=arefund, name="refund")
-    with hooked() as guard, guard.run("o7"):
-        run(agent(again(), tool))
-    assert world.effects == ["o7"]
-    assert states(guard, "o7", "refund", **ORDER) == ["quarantined"]
+    with hooked() as guard, guard.run("o1"):
+        run(agent(AGAIN, tool))
+    assert world.effects == ["o1"]
+    assert states(guard, "o1", "refund", **ORDER) == ["quarantined"]
 
 
 def test_what_a_tool_fills_in_itself_counts_as_given() -> None:
@@ -161,10 +145,10 @@ def test_what_a_tool_fills_in_itself_counts_as_given() -> None:
         return world.commit_then_fail(order)
 
     tool = FunctionTool.from_defaults(refund, partial_params={"cents": 100})
-    with hooked() as guard, guard.run("o7"):
-        run(agent(again(), tool))
-    assert world.effects == ["o7"]
-    assert states(guard, "o7", "refund", **ORDER) == ["quarantined"]
+    with hooked() as guard, guard.run("o1"):
+        run(agent(AGAIN, tool))
+    assert world.effects == ["o1"]
+    assert states(guard, "o1", "refund", **ORDER) == ["quarantined"]
 
 
 def test_an_approval_pauses_the_call() -> None:
@@ -179,63 +163,49 @@ def test_an_approval_pauses_the_call() -> None:
     refund.__annotations__["ctx"] = Context
 
     async def main() -> None:
-        handler = agent([[("call_8sd7a", "refund", ORDER)], "done"], refund).run(user_msg="Refund order o7")
+        handler = agent(once(FIRST), refund).run(user_msg="Refund order o1")
         async for event in handler.stream_events():
             if isinstance(event, InputRequiredEvent):
-                seen.append(states(guard, "o7", "refund", **ORDER))
+                seen.append(states(guard, "o1", "refund", **ORDER))
                 handler.ctx.send_event(HumanResponseEvent(response="yes"))
         await handler
 
-    with hooked() as guard, guard.run("o7"):
+    with hooked() as guard, guard.run("o1"):
         asyncio.run(main())
     assert seen == [["claimed" if BEFORE_0_14 else "paused"]]
-    assert states(guard, "o7", "refund", **ORDER) == ["completed"]
+    assert states(guard, "o1", "refund", **ORDER) == ["completed"]
 
 
 def test_what_a_dead_run_has_paid_is_undelivered() -> None:
     world = World()
-    turns = [[("call_9sd7a", "refund", {"order": "o9"})], ConnectionError("the model is gone")]
-    with hooked() as guard, guard.run("o7"):
+    turns = [[scripts.refund("call_9sd7a", "o9")], ConnectionError("the model is gone")]
+    with hooked() as guard, guard.run("o1"):
         with pytest.raises(Exception, match="the model is gone"):
             run(agent(turns, refund_that_works(world)))
-        assert states(guard, "o7", "refund", order="o9") == ["undelivered"]
+        assert states(guard, "o1", "refund", order="o9") == ["undelivered"]
 
 
 def test_what_a_run_that_ends_well_has_paid_is_delivered() -> None:
-    with hooked() as guard, guard.run("o7"):
+    with hooked() as guard, guard.run("o1"):
         stories.later_turn(World())
         with pytest.raises(Exception, match="the model is gone"):
             run(agent([ConnectionError("the model is gone")], refund_that_works(World())))
-    assert states(guard, "o7", "refund", **ORDER) == ["completed", "completed"]
+    assert states(guard, "o1", "refund", **ORDER) == ["completed", "completed"]
 
 
 def test_handing_over_is_not_claimed() -> None:
-    with hooked() as guard, guard.run("o7"):
+    with hooked() as guard, guard.run("o1"):
         stories.handed_over(World())
-    assert guard.ledger.by_call("o7", "call_h1x") == ()
+    assert guard.ledger.by_call("o1", "call_h1x") == ()
 
 
 @pytest.mark.parametrize("sync", [False, True])
 def test_the_body_gets_the_key_of_its_intent_and_a_released_retry_the_same(sync: bool) -> None:
     world = World()
     refund = refund_that_fails(world, sync)
-    with hooked() as guard, guard.run("o7"):
-        run(agent([[("call_8sd7a", "refund", ORDER)], "done"], refund))
-        (entry,) = entries(guard, "o7", "refund", **ORDER)
-        guard.ledger.settle(
-            entry.entry_id, Resolution.NOT_COMMITTED, who="sam", note="asked the bank", version=entry.version
-        )
-        run(agent([[("call_1kf03", "refund", ORDER)], "done"], refund))
+    intent = released_intent(lambda call_id: run(agent(once(call_id), refund)))
     if not (sync and BEFORE_0_14):
-        assert world.keys == [entry.intent, entry.intent]
-    assert idempotency_key() is None
-
-
-def test_the_latest_guard_is_asked_and_only_it() -> None:
-    with hooked() as first, hooked() as second, second.run("o7"):
-        stories.new_id(World())
-        assert states(second, "o7", "refund", **ORDER) == ["quarantined"]
-        assert states(first, "o7", "refund", **ORDER) == []
+        assert world.keys == [intent] * 2
 
 
 (

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.hooked import installing_tests
-from support.incidents import Install, incident_tests, states
+from support.incidents import Install, incident_tests, refusal, release, states
 
 from benchmarks.incidents import mcp as told
 from benchmarks.incidents.kit import World
@@ -21,7 +21,7 @@ from genai_processor.guard.actions import action_digest
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks import mcp as hook
 from genai_processor.guard.hooks.mcp import HOOK
-from genai_processor.ledger import Resolution, State
+from genai_processor.ledger import State
 
 test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(INCIDENTS)
 
@@ -35,10 +35,7 @@ def test_a_refusal_is_a_result_of_the_sdks(guarded: Install) -> None:
     _, refused = asyncio.run(told.attempts(world, SDK, failing(world, SDK), 2))
     [entry] = guard.ledger.pending().entries
     assert is_error(refused)
-    assert [part.text for part in refused.content] == [
-        "refund was not run: an earlier attempt at the same action may have committed. Do not call it again with these "
-        f"arguments; report this instead. A person has to settle entry {entry.entry_id} first."
-    ]
+    assert [part.text for part in refused.content] == [refusal(entry)]
     assert (entry.scope, entry.call_id, entry.turn, entry.reason) == ("order-1", None, None, "tool_error")
 
 
@@ -86,12 +83,10 @@ def test_what_the_server_rejects_may_have_begun(guarded: Install) -> None:
 
 
 def test_a_released_attempt_keeps_the_key_of_its_intent(guarded: Install) -> None:
-    guard, world, intents = guarded(), World(), []
+    guard, world, intents = guarded(), World(), list[str]()
     for _ in range(2):
         asyncio.run(told.attempts(world, SDK, hanging(world, SDK), 1, **SDK.seconds(0.1)))
-        [entry] = guard.ledger.pending().entries
-        intents.append(entry.intent)
-        guard.ledger.settle(entry.entry_id, Resolution.NOT_COMMITTED, who="ann", note="no such key", version=entry.version)
+        intents.append(release(guard).intent)
     assert world.effects == ["o1", "o1"]
     assert intents[0] == intents[1]
 

@@ -14,15 +14,16 @@ from typing import Any
 import pytest
 from agents import Agent, Runner, SQLiteSession, function_tool, trace
 from support.hooked import installing_tests
-from support.incidents import Install, incident_tests, states
+from support.incidents import Install, incident_tests, keeps_keys, refusal, release, states
 
 from benchmarks.incidents import openai_agents as told
+from benchmarks.incidents.bodies import on_the_loop
 from benchmarks.incidents.kit import World
-from benchmarks.incidents.openai_agents import INCIDENTS, Script, call, failing, run, text, working
+from benchmarks.incidents.openai_agents import INCIDENTS, failing, in_one_run, run, working
+from benchmarks.incidents.openai_agents_model import Script, call, text
 from genai_processor.errors import ToolSpanCommitmentError
-from genai_processor.guard.context import idempotency_key
 from genai_processor.guard.hooks.openai_agents import HOOK
-from genai_processor.ledger import Resolution, State
+from genai_processor.ledger import State
 
 test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(INCIDENTS)
 NOT_RUN = "refund was not run: an earlier attempt at the same action may have committed. Do not call it again with these "
@@ -35,9 +36,7 @@ def test_the_model_reads_our_text_and_is_not_asked_to_try_again(story: Callable[
     guard = guarded()
     script = asyncio.run(story(World()))
     [entry] = guard.ledger.pending().entries
-    assert script.read()[-1] == (
-        NOT_RUN + f"arguments; report this instead. A person has to settle entry {entry.entry_id} first."
-    )
+    assert script.read()[-1] == refusal(entry)
     assert states(guard) == {State.QUARANTINED: 1}
 
 
@@ -167,25 +166,11 @@ def test_so_do_those_of_a_streamed_run_that_was_cancelled(guarded: Install, tmp_
 
 def test_a_released_attempt_keeps_the_key_of_its_intent(guarded: Install) -> None:
     guard, keys = guarded(), list[str | None]()
-
-    async def refund(order: str) -> str:
-        keys.append(idempotency_key())
-        raise ConnectionError
-
-    def pay_in_thread(order: str) -> str:
-        keys.append(idempotency_key())
-        raise ConnectionError
-
-    for body in (refund, pay_in_thread):
-        tool = function_tool(body, name_override="refund")
-        asyncio.run(run(World(), Agent("a", model=Script(call(), text("done")), tools=[tool])))
-        for entry in guard.ledger.pending().entries:
-            guard.ledger.settle(
-                entry.entry_id, Resolution.NOT_COMMITTED, who="ann", note="no such key", version=entry.version
-            )
-    assert len(keys) == 2
-    assert keys[0] is not None
-    assert keys[0] == keys[1]
+    body = keeps_keys(keys)
+    for one in (on_the_loop(body), body):
+        asyncio.run(in_one_run(World(), function_tool(one), call()))
+        entry = release(guard)
+    assert keys == [entry.intent] * 2
 
 
 @pytest.mark.parametrize("options", ["session", "conversation_id", "run_config", "trace"])
@@ -219,8 +204,10 @@ def test_the_sdk_knows_a_scope(options: str, guarded: Install, tmp_path: Path) -
 _CHILD = """
 import asyncio, json, sys
 from agents import Agent, Runner, RunState
+from benchmarks.incidents.bodies import on_the_loop
 from benchmarks.incidents.kit import World
-from benchmarks.incidents.openai_agents import Script, call, text, working
+from benchmarks.incidents.openai_agents import working
+from benchmarks.incidents.openai_agents_model import Script, call, text
 from genai_processor.guard import hooks
 from genai_processor.guard.guard import Guard
 

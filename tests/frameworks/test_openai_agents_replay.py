@@ -5,40 +5,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 pytest.importorskip("agents")
 
-from agents import Agent, RunConfig, Runner, function_tool, set_tracing_disabled
-from agents.models.interface import Model
-from support.plans import Making, answered, calls, failure, retrievals, says, user
+from agents import Agent, RunConfig, Runner, function_tool
+from support.plans import Making, answered, calls, failure, one_call, retrievals, says, user
+from support.trapped_openai_agents import TrappedModel
 from support.traps import Trap
 
 from genai_processor.errors import ReplayDivergence
 from genai_processor.replay.block import replaying
 from genai_processor.replay.records import Ending
 
-
-@pytest.fixture(autouse=True)
-def untraced() -> Iterator[None]:
-    """Without the SDK's own tracing, which would go to the network."""
-    set_tracing_disabled(True)
-    yield
-    set_tracing_disabled(False)
-
-
-class TrappedModel(Model):
-    def __init__(self, trap: Trap) -> None:
-        self.trap = trap
-
-    async def get_response(self, *args: Any, **kwargs: Any) -> Any:
-        self.trap.spring("the model")
-
-    def stream_response(self, *args: Any, **kwargs: Any) -> Any:
-        self.trap.spring("the model's stream")
+pytestmark = pytest.mark.usefixtures("untraced")
 
 
 def agent(trap: Trap, **of_tool: Any) -> Agent[Any]:
@@ -78,15 +60,6 @@ def test_a_model_that_is_named_only_needs_no_key(trap: Trap) -> None:
         assert asyncio.run(Runner.run(mine, "compare them")).final_output == "the answer"
 
 
-def one_call(result: Any, prompt: Any) -> Making:
-    made = Making()
-    call = calls("search", {"query": "q"}, "c1")
-    made.chat("01" * 8, [user("u")], [call])
-    made.tool("02" * 8, call, result)
-    made.chat("03" * 8, [user("u"), call, answered(call, prompt)], [says("end")])
-    return made
-
-
 def test_no_framework_swallows_a_stop(trap: Trap) -> None:
     made = Making()
     made.chat("01" * 8, [user("u")], [calls("search", {"query": "q"}, "c1")])
@@ -110,9 +83,9 @@ def test_a_stop_in_a_stream_is_not_swallowed(trap: Trap) -> None:
 
 def test_a_recorded_failure_is_worded_by_the_framework(trap: Trap) -> None:
     worded = "An error occurred while running the tool. Please try again."
-    with replaying(one_call(failure("acme.BadGateway", "502"), worded).plan()):
+    with replaying(one_call("u", failure("acme.BadGateway", "502"), worded).plan()):
         assert asyncio.run(Runner.run(agent(trap), "u")).final_output == "end"
-    with pytest.raises(Exception, match="502"), replaying(one_call(failure("acme.BadGateway", "502"), worded).plan()):
+    with pytest.raises(Exception, match="502"), replaying(one_call("u", failure("acme.BadGateway", "502"), worded).plan()):
         asyncio.run(Runner.run(agent(trap, failure_error_function=None), "u"))
 
 

@@ -15,26 +15,24 @@ from semantic_kernel.contents import AuthorRole, ChatHistory, ChatMessageContent
 from semantic_kernel.exceptions import KernelInvokeException
 from semantic_kernel.filters import FilterTypes
 from support.hooked import installing_tests
-from support.incidents import Install, incident_tests, states
+from support.incidents import Install, incident_tests, paying_tests, states
 
-from benchmarks.incidents.kit import World, pays, pays_in_thread
-from benchmarks.incidents.semantic_kernel import (
-    INCIDENTS,
-    Scripted,
-    agent,
-    asked_again,
-    function_call,
-    kernel,
-    late,
-    refund,
-    run,
-)
+from benchmarks.incidents import semantic_kernel as stories
+from benchmarks.incidents.bodies import pays, pays_in_thread
+from benchmarks.incidents.kit import World
+from benchmarks.incidents.scripts import AGAIN, FIRST, SECOND, once, refund
+from benchmarks.incidents.semantic_kernel import INCIDENTS, Scripted, agent, function_call, kernel, late, run
 from genai_processor.errors import ToolSpanCommitmentError
-from genai_processor.guard.context import idempotency_key, not_executed
+from genai_processor.guard.context import idempotency_key
 from genai_processor.guard.hooks.semantic_kernel import HOOK, _turn
-from genai_processor.ledger import Resolution, State
+from genai_processor.ledger import State
 
 test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(INCIDENTS)
+(
+    test_the_body_has_the_key_of_its_intent_which_a_released_attempt_keeps,
+    test_a_tool_that_did_nothing_may_be_called_again,
+    test_what_died_with_its_run_is_handed_back_once_and_then_counts_as_delivered,
+) = paying_tests(stories)
 
 
 def test_the_model_is_told_and_the_other_calls_finish(guarded: Install) -> None:
@@ -58,8 +56,8 @@ def test_a_run_can_be_stopped_instead(tool: Any, guarded: Install) -> None:
     guarded(on_refusal="raise")
     world = World()
     with pytest.raises(ToolSpanCommitmentError) as caught:
-        run(world, agent(asked_again(), tool(world, once=True)))
-    assert (caught.value.tool, caught.value.call_id, caught.value.reason) == ("shop-refund", "c2", "action_quarantined")
+        run(world, agent(Scripted(*AGAIN), tool(world, once=True)))
+    assert (caught.value.tool, caught.value.call_id, caught.value.reason) == ("shop-refund", SECOND, "action_quarantined")
     assert world.effects == ["o1"]
 
 
@@ -79,32 +77,6 @@ def test_a_function_that_the_application_calls_is_refused_with_an_exception(guar
     assert isinstance(failed.value.__cause__, ConnectionError)
     assert isinstance(refused.value.__cause__, ToolSpanCommitmentError)
     assert world.effects == ["o1"]
-
-
-@pytest.mark.parametrize("tool", [pays, pays_in_thread])
-def test_the_body_has_the_key_of_its_intent_which_a_released_attempt_keeps(tool: Any, guarded: Install) -> None:
-    guard, world = guarded(), World()
-    run(world, agent(Scripted([refund("c1")], "done"), tool(world, once=True)))
-    [entry] = guard.ledger.pending().entries
-    guard.ledger.settle(entry.entry_id, Resolution.NOT_COMMITTED, who="ann", note="no such key there", version=entry.version)
-    run(world, agent(Scripted([refund("c2")], "done"), tool(world)))
-    assert len(world.keys) == 2
-    assert world.keys[0] == world.keys[1] is not None
-
-
-def test_a_tool_that_did_nothing_may_be_called_again(guarded: Install) -> None:
-    guard, world = guarded(), World()
-
-    def refund(order: str) -> str:
-        if not world.keys:
-            world.keys.append(None)
-            not_executed()
-            raise ConnectionError("no connection")
-        return world.commit(order)
-
-    run(world, agent(asked_again(), refund))
-    assert world.effects == ["o1"]
-    assert states(guard) == {State.NOT_STARTED: 1, State.COMPLETED: 1}
 
 
 def test_arguments_that_do_not_fit_were_never_started(guarded: Install) -> None:
@@ -156,23 +128,12 @@ def test_a_filter_that_tries_again_after_success_gets_the_result_again(guarded: 
         context.result = None
         await next(context)
 
-    model = Scripted([refund("c1")], "done")
+    model = Scripted(*once(FIRST))
     one = agent(model, pays(world))
     one.kernel.add_filter(FilterTypes.FUNCTION_INVOCATION, twice)
     run(world, one)
     assert world.effects == ["o1"]
     assert model.heard == ["done: o1"]
-    assert states(guard) == {State.COMPLETED: 1}
-
-
-def test_what_died_with_its_run_is_handed_back_once_and_then_counts_as_delivered(guarded: Install) -> None:
-    guard, world = guarded(), World()
-    run(world, agent(Scripted([refund("c1")], ConnectionError("the model is down")), pays(world)))
-    assert states(guard) == {State.UNDELIVERED: 1}
-    again = Scripted([refund("c2")], "done")
-    run(world, agent(again, pays(world)))
-    assert again.heard == ["done: o1"]
-    assert world.effects == ["o1"]
     assert states(guard) == {State.COMPLETED: 1}
 
 

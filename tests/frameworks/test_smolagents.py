@@ -12,37 +12,28 @@ pytest.importorskip("smolagents")
 
 import smolagents
 from smolagents import local_python_executor
-from support.hooked import (
-    entries,
-    hooked,
-    installing_tests,
-    states,
-)
-from support.incidents import incident_tests
+from support.hooked import entries, hooked, installing_tests, states
+from support.incidents import incident_tests, refusal
+from support.telling import effects_when_stopped, released_intent, telling_tests, turns_of
 
+from benchmarks.incidents import scripts
 from benchmarks.incidents import smolagents as stories
+from benchmarks.incidents.bodies import only_o9_works
 from benchmarks.incidents.kit import World
-from benchmarks.incidents.smolagents import DONE, ORDER, _tool, again, agent, coder, refund_that_fails, refund_that_works
+from benchmarks.incidents.scripts import AGAIN, FIRST, ORDER, SECOND, once
+from benchmarks.incidents.smolagents import agent, coder, refund_that_fails, refund_that_works, tool_of
 from genai_processor.errors import ToolSpanCommitmentError
-from genai_processor.guard.context import idempotency_key
 from genai_processor.guard.hooks.smolagents import HOOK
-from genai_processor.ledger.entries import Resolution
 
 test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(stories.INCIDENTS)
-
-
-def refusal(entry: Any) -> str:
-    return (
-        "refund was not run: an earlier attempt at the same action may have committed. Do not call it again with these "
-        f"arguments; report this instead. A person has to settle entry {entry.entry_id} first."
-    )
+test_a_success_is_completed_and_the_turn_is_noted, test_the_latest_guard_is_asked_and_only_it = telling_tests(stories)
 
 
 def test_the_model_is_told_in_our_words_and_nothing_asks_it_to_try_again() -> None:
-    made = agent(again(), refund_that_fails(World()))
-    with hooked() as guard, guard.run("o7"):
-        assert made.run("Refund order o7") == "done"
-    (entry,) = entries(guard, "o7", "refund", **ORDER)
+    made = agent(AGAIN, refund_that_fails(World()))
+    with hooked() as guard, guard.run("o1"):
+        assert made.run("Refund order o1") == "done"
+    (entry,) = entries(guard, "o1", "refund", **ORDER)
     assert entry.state.value == "quarantined"
     assert entry.reason == "ConnectionError"
     before, after = made.model.seen[-2:]
@@ -54,12 +45,12 @@ def test_the_model_is_told_in_our_words_and_nothing_asks_it_to_try_again() -> No
 def test_code_is_stopped_where_it_asks_and_the_model_is_told_in_our_words() -> None:
     world = World()
     refund = refund_that_fails(world)
-    made = coder(['refund("o7")', 'refund("o7")\nrefund("o8")', 'final_answer("done")'], refund)
-    with hooked() as guard, guard.run("o7"):
-        made.run("Refund order o7")
-    (entry,) = entries(guard, "o7", "refund", **ORDER)
+    made = coder(['refund("o1")', 'refund("o1")\nrefund("o8")', 'final_answer("done")'], refund)
+    with hooked() as guard, guard.run("o1"):
+        made.run("Refund order o1")
+    (entry,) = entries(guard, "o1", "refund", **ORDER)
     assert refusal(entry) in made.model.seen[-1]
-    assert world.effects == ["o7"]
+    assert world.effects == ["o1"]
 
 
 def test_a_refusal_lets_the_siblings_finish_and_be_told() -> None:
@@ -67,65 +58,47 @@ def test_a_refusal_lets_the_siblings_finish_and_be_told() -> None:
     works = refund_that_works(world)
     works.name = "works"
     turns = [
-        [("call_8sd7a", "refund", ORDER)],
-        [("call_1kf03", "refund", ORDER), ("call_2kf04", "works", {"order": "o8"})],
-        DONE,
+        [scripts.refund(FIRST)],
+        [scripts.refund(SECOND), ("toolu_c3", "works", {"order": "o8"})],
+        "done",
     ]
     made = agent(turns, refund_that_fails(world), works)
-    with hooked() as guard, guard.run("o7"):
-        made.run("Refund order o7")
-    assert states(guard, "o7", "works", order="o8") == ["completed"]
+    with hooked() as guard, guard.run("o1"):
+        made.run("Refund order o1")
+    assert states(guard, "o1", "works", order="o8") == ["completed"]
     assert "done: o8" in made.model.seen[-1]
-    assert world.effects == ["o7", "o8"]
+    assert world.effects == ["o1", "o8"]
 
 
 def test_a_guard_that_raises_stops_the_run() -> None:
-    world = World()
-    with hooked(on_refusal="raise"), pytest.raises(ToolSpanCommitmentError, match="may have committed"):
-        stories.new_id(world)
-    assert world.effects == ["o7"]
+    assert effects_when_stopped(stories.new_id) == ["o1"]
 
 
-@pytest.mark.parametrize("code", ['refund("o7")', 'try:\n    refund("o7")\nexcept Exception:\n    pass'])
+@pytest.mark.parametrize("code", ['refund("o1")', 'try:\n    refund("o1")\nexcept Exception:\n    pass'])
 def test_a_guard_that_raises_stops_code_whatever_it_catches(code: str) -> None:
-    made = coder(['refund("o7")', code, 'final_answer("done")'], refund_that_fails(World()))
+    made = coder(['refund("o1")', code, 'final_answer("done")'], refund_that_fails(World()))
     with hooked(on_refusal="raise"), pytest.raises(ToolSpanCommitmentError, match="may have committed"):
-        made.run("Refund order o7")
+        made.run("Refund order o1")
 
 
 def test_a_guard_that_raises_stops_the_run_of_the_manager_too() -> None:
-    world = World()
-    with hooked(on_refusal="raise"), pytest.raises(ToolSpanCommitmentError, match="may have committed"):
-        stories.delegated_again(world)
-    assert world.effects == ["o7"]
+    assert effects_when_stopped(stories.delegated_again) == ["o1"]
 
 
-def test_a_success_is_completed_and_the_turn_is_noted() -> None:
-    with hooked() as guard, guard.run("o7"):
-        stories.twins(World())
-    first, second = entries(guard, "o7", "refund", **ORDER)
-    assert first.state.value == second.state.value == "completed"
-    assert first.turn is not None
-    assert first.turn == second.turn
-    assert {first.call_id, second.call_id} == {"call_8sd7a", "call_1kf03"}
-
-
-@pytest.mark.parametrize("story", [stories.later_turn, stories.later_code])
+@pytest.mark.parametrize("story", [stories.later_turn, stories.later_code], ids=["later_turn", "later_code"])
 def test_each_response_is_a_turn_of_its_own(story: Any) -> None:
-    with hooked() as guard, guard.run("o7"):
-        story(World())
-    first, second = entries(guard, "o7", "refund", **ORDER)
-    assert first.turn is not None
-    assert first.turn != second.turn
+    first, second = turns_of(story)
+    assert first is not None
+    assert first != second
 
 
 def test_twins_that_refer_to_the_agents_state_are_twins() -> None:
     world = World()
-    calls = [("call_8sd7a", "refund", {"order": "it"}), ("call_1kf03", "refund", {"order": "it"})]
-    with hooked() as guard, guard.run("o7"):
-        agent([calls, DONE], refund_that_works(world)).run("Refund it", additional_args={"it": "o7"})
-    assert world.effects == ["o7", "o7"]
-    assert {entry.call_id for entry in entries(guard, "o7", "refund", **ORDER)} == {"call_8sd7a", "call_1kf03"}
+    calls = [scripts.refund("toolu_a1", "it"), scripts.refund("toolu_b2", "it")]
+    with hooked() as guard, guard.run("o1"):
+        agent([calls, "done"], refund_that_works(world)).run("Refund it", additional_args={"it": "o1"})
+    assert world.effects == ["o1", "o1"]
+    assert {entry.call_id for entry in entries(guard, "o1", "refund", **ORDER)} == {"toolu_a1", "toolu_b2"}
 
 
 def test_code_may_do_again_what_worked_and_not_what_failed() -> None:
@@ -134,45 +107,45 @@ def test_code_may_do_again_what_worked_and_not_what_failed() -> None:
     loop = """
 for attempt in range(4):
     try:
-        refund("o7")
+        refund("o1")
     except Exception as error:
         print(error)
 """
-    with hooked() as guard, guard.run("o7"):
-        coder([loop, 'final_answer("done")'], _tool(lambda order: next(outcomes)(order), "class")).run("Refund order o7")
-    assert world.effects == ["o7", "o7", "o7"]
+    with hooked() as guard, guard.run("o1"):
+        coder([loop, 'final_answer("done")'], tool_of(lambda order: next(outcomes)(order))).run("Refund order o1")
+    assert world.effects == ["o1", "o1", "o1"]
 
 
 @pytest.mark.parametrize("kind", ["class", "function"])
-@pytest.mark.parametrize("code", ['refund(ordr="o7")', "refund()", 'refund("o7", "o8")'])
+@pytest.mark.parametrize("code", ['refund(ordr="o1")', "refund()", 'refund("o1", "o8")'])
 def test_arguments_that_do_not_fit_are_no_attempt(kind: str, code: str) -> None:
     world = World()
-    with hooked(not_started_on={}) as guard, guard.run("o7"):
-        coder([code, 'final_answer("done")'], refund_that_works(world, kind)).run("Refund order o7")
+    with hooked(not_started_on={}) as guard, guard.run("o1"):
+        coder([code, 'final_answer("done")'], refund_that_works(world, kind)).run("Refund order o1")
     assert {state.value for state, number in guard.ledger.counts().items() if number} == {"not_started"}
     assert world.effects == []
 
 
 @pytest.mark.parametrize("kind", ["class", "function"])
-@pytest.mark.parametrize("code", ['refund("o7")', 'refund(order="o7")', 'refund({"order": "o7"})'])
+@pytest.mark.parametrize("code", ['refund("o1")', 'refund(order="o1")', 'refund({"order": "o1"})'])
 def test_however_arguments_are_written_they_are_one_action(kind: str, code: str) -> None:
     def body(order: str) -> str:
         raise TypeError("missing 1 required positional argument: 'order'")
 
-    with hooked() as guard, guard.run("o7"):
-        coder([code, 'final_answer("done")'], _tool(body, kind)).run("Refund order o7")
-    assert states(guard, "o7", "refund", **ORDER) == ["quarantined"]
+    with hooked() as guard, guard.run("o1"):
+        coder([code, 'final_answer("done")'], tool_of(body, kind)).run("Refund order o1")
+    assert states(guard, "o1", "refund", **ORDER) == ["quarantined"]
 
 
 def test_arguments_that_the_agent_rejects_are_not_claimed() -> None:
     with hooked() as guard:
         stories.bad_arguments(World())
-    assert guard.ledger.by_call("o7", "call_8sd7a") == ()
+    assert guard.ledger.by_call("o1", "toolu_a1") == ()
 
 
 def test_a_final_answer_is_not_claimed() -> None:
-    with hooked() as guard, guard.run("o7"):
-        agent([DONE]).run("Say something")
+    with hooked() as guard, guard.run("o1"):
+        agent(["done"]).run("Say something")
         coder(['final_answer("done")']).run("Say something")
     assert not any(guard.ledger.counts().values())
 
@@ -181,57 +154,55 @@ def test_a_tool_may_say_that_it_did_nothing() -> None:
     def body(order: str) -> str:
         raise LookupError("no such order")
 
-    with hooked(not_started_on={"refund": (LookupError,)}) as guard, guard.run("o7"):
-        agent([[("call_8sd7a", "refund", ORDER)], DONE], _tool(body, "class")).run("Refund order o7")
-    assert states(guard, "o7", "refund", **ORDER) == ["not_started"]
+    with hooked(not_started_on={"refund": (LookupError,)}) as guard, guard.run("o1"):
+        agent(once(FIRST), tool_of(body)).run("Refund order o1")
+    assert states(guard, "o1", "refund", **ORDER) == ["not_started"]
 
 
 def test_a_tool_that_calls_a_tool_is_not_taken_for_it() -> None:
     world = World()
     inner = refund_that_works(world)
-    outer = _tool(lambda order: str([inner(order=order), inner(order="o8")]), "class")
+    outer = tool_of(lambda order: str([inner(order=order), inner(order="o8")]))
     outer.name = "refund_all"
-    with hooked() as guard, guard.run("o7"):
-        agent([[("call_8sd7a", "refund_all", ORDER)], DONE], outer).run("Refund all")
-    (parent,) = entries(guard, "o7", "refund_all", **ORDER)
-    (child,) = entries(guard, "o7", "refund", **ORDER)
-    assert (parent.call_id, child.call_id, child.turn) == ("call_8sd7a", None, None)
+    with hooked() as guard, guard.run("o1"):
+        agent([[("toolu_a1", "refund_all", ORDER)], "done"], outer).run("Refund all")
+    (parent,) = entries(guard, "o1", "refund_all", **ORDER)
+    (child,) = entries(guard, "o1", "refund", **ORDER)
+    assert (parent.call_id, child.call_id, child.turn) == ("toolu_a1", None, None)
     assert child.parent == parent.entry_id
 
 
 def test_code_of_a_managed_agent_has_no_part_in_the_managers_call() -> None:
     world = World()
     managed = coder(
-        ['refund("o7")\nrefund("o7")', 'final_answer("done")'], refund_that_works(world), name="coder", description="Codes."
+        ['refund("o1")\nrefund("o1")', 'final_answer("done")'], refund_that_works(world), name="coder", description="Codes."
     )
-    turns = [[("call_8sd7a", "coder", {"task": "refund o7", "additional_args": {}})], DONE]
-    with hooked() as guard, guard.run("o7"):
-        agent(turns, managed_agents=[managed]).run("Refund order o7")
-    assert [entry.call_id for entry in entries(guard, "o7", "refund", **ORDER)] == [None, None]
+    turns = [[("toolu_a1", "coder", {"task": "refund o1", "additional_args": {}})], "done"]
+    with hooked() as guard, guard.run("o1"):
+        agent(turns, managed_agents=[managed]).run("Refund order o1")
+    assert [entry.call_id for entry in entries(guard, "o1", "refund", **ORDER)] == [None, None]
 
 
 def test_what_a_dead_run_has_paid_is_undelivered() -> None:
-    made = agent(
-        [[("call_9sd7a", "refund", {"order": "o9"})], ConnectionError("the model is gone")], refund_that_works(World())
-    )
-    with hooked() as guard, guard.run("o7"):
+    made = agent([[scripts.refund("call_9sd7a", "o9")], ConnectionError("the model is gone")], refund_that_works(World()))
+    with hooked() as guard, guard.run("o1"):
         with pytest.raises(smolagents.AgentError, match="the model is gone"):
             made.run("Refund order o9")
-        assert states(guard, "o7", "refund", order="o9") == ["undelivered"]
+        assert states(guard, "o1", "refund", order="o9") == ["undelivered"]
 
 
 def test_what_a_lost_sibling_has_paid_is_handed_back() -> None:
     made: list[Any] = []
-    with hooked() as guard, guard.run("o7"):
-        made = agent([stories._both("a"), stories._both("b"), DONE], stories._only_o9_works(World()))
+    with hooked() as guard, guard.run("o1"):
+        made = agent([scripts.both("a1"), scripts.both("b2"), "done"], tool_of(only_o9_works(World())))
         made.run("Refund orders o9 and oX")
-    (entry,) = entries(guard, "o7", "refund", order="o9")
+    (entry,) = entries(guard, "o1", "refund", order="o9")
     assert [change.after.value for change in entry.history] == ["completed", "undelivered", "completed"]
     assert "done: o9" in made.model.seen[-1]
 
 
 def test_code_that_cannot_be_read_leaves_what_was_delivered_alone() -> None:
-    made = coder(['print(refund("o7"))', "not code", 'final_answer("done")'], refund_that_works(World()))
+    made = coder(['print(refund("o1"))', "not code", 'final_answer("done")'], refund_that_works(World()))
     generate = made.model.generate
 
     def unreadable(messages: Any, **kwargs: Any) -> Any:
@@ -241,10 +212,10 @@ def test_code_that_cannot_be_read_leaves_what_was_delivered_alone() -> None:
         return message
 
     made.model.generate = unreadable
-    with hooked() as guard, guard.run("o7"):
-        made.run("Refund order o7")
+    with hooked() as guard, guard.run("o1"):
+        made.run("Refund order o1")
     assert "regex pattern" in made.model.seen[-1]
-    (entry,) = entries(guard, "o7", "refund", **ORDER)
+    (entry,) = entries(guard, "o1", "refund", **ORDER)
     assert [change.after.value for change in entry.history] == ["completed"]
 
 
@@ -254,19 +225,14 @@ def test_the_body_gets_the_key_of_its_intent_and_a_released_retry_the_same(kind:
     world = World()
     refund = refund_that_fails(world, kind)
 
-    def once(call_id: str) -> None:
+    def pay(call_id: str) -> None:
         if code:
-            coder(['refund("o7")', 'final_answer("done")'], refund).run("Refund order o7")
+            coder(['refund("o1")', 'final_answer("done")'], refund).run("Refund order o1")
         else:
-            agent([[(call_id, "refund", ORDER)], DONE], refund).run("Refund order o7")
+            agent(once(call_id), refund).run("Refund order o1")
 
-    with hooked() as guard, guard.run("o7"):
-        once("call_8sd7a")
-        (entry,) = entries(guard, "o7", "refund", **ORDER)
-        guard.ledger.settle(entry.entry_id, Resolution.NOT_COMMITTED, who="sam", note="asked", version=entry.version)
-        once("call_1kf03")
-    assert world.keys == [entry.intent, entry.intent]
-    assert idempotency_key() is None
+    intent = released_intent(pay)
+    assert world.keys == [intent] * 2
 
 
 def test_uninstalling_gives_the_pools_back() -> None:
@@ -275,13 +241,6 @@ def test_uninstalling_gives_the_pools_back() -> None:
         assert smolagents.agents.ThreadPoolExecutor is not ThreadPoolExecutor
     assert local_python_executor.ThreadPoolExecutor is ThreadPoolExecutor
     assert smolagents.agents.ThreadPoolExecutor is ThreadPoolExecutor
-
-
-def test_the_latest_guard_is_asked_and_only_it() -> None:
-    with hooked() as first, hooked() as second, second.run("o7"):
-        stories.new_id(World())
-        assert states(second, "o7", "refund", **ORDER) == ["quarantined"]
-        assert states(first, "o7", "refund", **ORDER) == []
 
 
 (

@@ -14,23 +14,16 @@ from strands import Agent, ToolContext, tool
 from strands.hooks import AfterToolCallEvent, AfterToolsEvent
 from strands.types.exceptions import EventLoopException
 from support.hooked import installing_tests
-from support.incidents import Install, incident_tests, states
+from support.incidents import Install, did_nothing_first, incident_tests, keeps_keys, refusal, release, states
 
 from benchmarks.incidents.kit import World
-from benchmarks.incidents.strands import (
-    INCIDENTS,
-    Ask,
-    agent,
-    ask,
-    failing,
-    paying,
-)
+from benchmarks.incidents.scripts import WRONG, ask
+from benchmarks.incidents.strands import INCIDENTS, agent, failing, paying
 from genai_processor.errors import ToolSpanCommitmentError
 from genai_processor.guard import bindings
-from genai_processor.guard.context import idempotency_key, not_executed
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks.strands import HOOK
-from genai_processor.ledger import Entry, Resolution, State
+from genai_processor.ledger import Entry, State
 
 test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(INCIDENTS)
 
@@ -46,8 +39,7 @@ def test_the_model_is_told_and_the_other_calls_finish(guarded: Install) -> None:
     [entry] = guard.ledger.pending().entries
     assert world.effects == ["o9", "o2"]
     assert made.model.told[1:] == [
-        "refund was not run: an earlier attempt at the same action may have committed. Do not call it again with these "
-        f"arguments; report this instead. A person has to settle entry {entry.entry_id} first.",
+        refusal(entry),
         "done: o2",
     ]
 
@@ -79,22 +71,11 @@ def test_a_refusal_in_a_sub_agent_stops_the_run_around_it(guarded: Install) -> N
 
 def test_a_released_attempt_keeps_the_key_of_its_intent(guarded: Install) -> None:
     guard, keys = guarded(), list[str | None]()
-
-    @tool
-    def refund(order: str) -> str:
-        keys.append(idempotency_key())
-        raise ConnectionError("no answer")
-
-    made = agent([refund], [ask()], [], [ask()])
+    made = agent([tool(keeps_keys(keys))], [ask()], [], [ask()])
     for _ in range(2):
         made("refund")
-        for entry in guard.ledger.pending().entries:
-            guard.ledger.settle(
-                entry.entry_id, Resolution.NOT_COMMITTED, who="ann", note="looked it up", version=entry.version
-            )
-    assert len(keys) == 2
-    assert keys[0] is not None
-    assert keys[0] == keys[1]
+        entry = release(guard)
+    assert keys == [entry.intent] * 2
 
 
 @pytest.mark.parametrize("sync", [False, True])
@@ -120,24 +101,14 @@ def test_no_call_is_current_for_whoever_consumes_a_run(guarded: Install) -> None
 
 def test_a_tool_that_did_nothing_may_be_called_again(guarded: Install) -> None:
     guard, world = guarded(), World()
-
-    @tool
-    def refund(order: str) -> str:
-        if not world.keys:
-            world.keys.append(None)
-            not_executed()
-            raise ConnectionError("no route")
-        return world.commit(order)
-
-    agent([refund], [ask()], [ask()])("refund")
+    agent([tool(did_nothing_first(world))], [ask()], [ask()])("refund")
     assert world.effects == ["o9"]
     assert states(guard) == {State.NOT_STARTED: 1, State.COMPLETED: 1}
 
 
 def test_bad_arguments_have_not_started(guarded: Install) -> None:
     guard = guarded()
-    wrong: list[Ask] = [("refund", {"ordr": "o9"})]
-    made = agent([paying(World())], wrong)
+    made = agent([paying(World())], WRONG)
     made("refund")
     assert states(guard) == {State.NOT_STARTED: 1}
     assert "Validation failed" in made.model.told[0]

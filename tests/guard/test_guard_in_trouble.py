@@ -317,7 +317,9 @@ def test_a_ledger_that_raises_anything_is_a_ledger_that_is_away() -> None:
 # -- what is set up wrongly --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("url", ["mysql://somewhere/x", "sqlite://relative.db", "redis://h/0?max_age_days=never"])
+@pytest.mark.parametrize(
+    "url", ["mysql://somewhere/x", "/var/lib/agent/ledger.db", "sqlite://relative.db", "redis://h/0?max_age_days=never"]
+)
 def test_a_guard_that_is_to_enforce_refuses_where_its_ledger_cannot_be_opened(
     url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

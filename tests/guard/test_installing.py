@@ -18,6 +18,7 @@ import wrapt
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks import installing
 from genai_processor.guard.hooks.base import Hook, Target
+from genai_processor.replays import REPLAYS
 
 SECONDS = 30
 CALL = "def call(tool):\n    return 'bare'\n"
@@ -305,3 +306,14 @@ def test_a_name_that_is_no_module_is_passed_over(framework: Framework, monkeypat
     framework.hook(target("one"))
     installing.install(Guard())
     assert framework.load("one").call("x") == "guarded"
+
+
+def test_a_replay_keeps_the_guard_out_of_the_frameworks_that_it_answers_and_of_no_other(framework: Framework) -> None:
+    framework.module("one")
+    framework.hook(target("one"))
+    installing.install(Guard())
+    one = framework.load("one")
+    with REPLAYS.entered("r", ("a_framework",)):
+        assert one.call("x") == "bare"
+    with REPLAYS.entered("r", ("another",)):
+        assert one.call("x") == "guarded"

@@ -149,6 +149,16 @@ def test_a_future_that_is_cancelled_before_its_body_began_cancels_what_it_stands
     assert guard.ledger.counts()[State.QUARANTINED] == 1
 
 
+def test_a_future_that_is_cancelled_while_its_body_runs_has_delivered_nothing() -> None:
+    """A running body cannot be cancelled, and pays; whoever asked has no result."""
+    guard, inner = Guard("memory:", mode="enforce", scope="c1"), Future[str]()
+    outer = guard.tool("pay")(lambda order: inner)("o1")
+    assert inner.set_running_or_notify_cancel()
+    assert outer.cancel()
+    inner.set_result("paid")
+    assert guard.ledger.counts()[State.UNDELIVERED] == 1
+
+
 def test_an_object_that_could_be_awaited_is_a_result_where_nobody_awaits() -> None:
     """Such as the reference to a remote task, which code without an event loop asks in another way."""
     guard = Guard("memory:", mode="enforce", scope="c1")
@@ -253,3 +263,60 @@ def test_what_one_execution_of_a_body_says_of_itself_is_not_said_of_the_next() -
     finally:
         uninstall()
     assert guard.ledger.counts()[State.QUARANTINED] == 1
+
+
+class Request:
+    """Can be awaited, and entered: as the requests of HTTP clients are."""
+
+    def __init__(self, payments: Payments) -> None:
+        self.payments = payments
+
+    def __await__(self) -> Any:
+        return coroutine(self.payments)("").__await__()
+
+    async def __aenter__(self) -> str:
+        return self.payments.pay()
+
+    async def __aexit__(self, *error: object) -> None:
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(("fails", "in_block", "state"), [(True, False, "quarantined"), (False, True, "quarantined")])
+def test_what_can_be_entered_is_a_call_as_long_as_its_block(fails: bool, in_block: bool, state: str) -> None:
+    payments, guard = Payments(), Guard("memory:", mode="enforce", scope="s")
+    payments.fails = fails
+
+    @guard.tool()
+    def pay(order: str) -> Any:
+        return Request(payments)
+
+    async def enter() -> None:
+        async with pay("o1") as answer:
+            assert answer == "paid"
+            if in_block:
+                raise ConnectionError("reading the answer")
+
+    with pytest.raises(ConnectionError):
+        asyncio.run(enter())
+    assert [entry.state for entry in guard.ledger.pending().entries] == [state]
+    with pytest.raises(ToolSpanCommitmentError):
+        asyncio.run(enter())
+    assert len(payments.paid) == 1
+
+
+@pytest.mark.parametrize("effect", ["read_only", "non_idempotent"])
+def test_what_can_be_entered_works_as_before(effect: str) -> None:
+    payments, guard = Payments(), Guard("memory:", mode="enforce", scope="s")
+    payments.fails = False
+
+    @guard.tool(effect=effect)
+    def pay(order: str) -> Any:
+        return Request(payments)
+
+    async def both() -> tuple[str, str]:
+        async with pay("o1") as answer:
+            pass
+        return answer, await pay("o2")
+
+    assert asyncio.run(both()) == ("paid", "paid")
+    assert not guard.ledger.pending().entries

@@ -7,6 +7,7 @@ import asyncio
 import sqlite3
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
 from functools import partial
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from genai_processor.errors import ToolSpanCommitmentError
+from genai_processor.guard import runs
 from genai_processor.guard.actions import action_digest
 from genai_processor.guard.attempt import Attempt
 from genai_processor.guard.calls import Call
@@ -330,3 +332,28 @@ def test_a_run_has_died_only_once_its_calls_that_are_just_ending_are_undelivered
     guard.died(run)
     assert ledger.counts()[State.UNDELIVERED] == 1
     thread.join()
+
+
+def test_a_dead_run_waits_for_all_of_its_ends_together_no_longer_than_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "_PATIENCE_SECONDS", 0.1)
+    run, told = Run(), threading.Event()
+    guard = Guard()
+    begun = [guard.begin(Call("refund", f"toolu_{at}", {"order": at}, "c1", "turn 1")) for at in range(30)]
+
+    def tell_slowly(entry: Entry, known: threading.Barrier) -> None:
+        with run.ending(entry):
+            known.wait(30)
+            told.wait(30)
+
+    everybody = threading.Barrier(len(begun) + 1)
+    threads = [threading.Thread(target=tell_slowly, args=(one.entry, everybody)) for one in begun]
+    for thread in threads:
+        thread.start()
+    everybody.wait(30)
+    before = time.monotonic()
+    run.wait_for_ends()
+    waited = time.monotonic() - before
+    told.set()
+    for thread in threads:
+        thread.join()
+    assert 0.1 <= waited < 2

@@ -70,7 +70,6 @@ def test_the_table_and_the_settings_agree() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "used"),
     [
-        ("LEDGER", "here", "'memory:'"),
         ("STAMP_DIGESTS", "maybe", "False"),
         ("EVENTS", "2", "True"),
         ("METRICS", "nein", "True"),

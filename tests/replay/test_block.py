@@ -14,7 +14,7 @@ import pytest
 from support.plans import Making, answered, calls, retrievals, says, user
 from support.traps import Trap
 
-from genai_processor.errors import ReplayDivergence, ReplayRefusedError
+from genai_processor.errors import ReplayDivergence, ReplayRefusedError, TraceFileError
 from genai_processor.replay.block import replaying
 from genai_processor.replay.hooks import installing
 from genai_processor.replay.hooks.base import Hook, Target
@@ -81,19 +81,26 @@ def test_a_framework_that_is_laid_out_otherwise_is_refused_before_anything_runs(
     with pytest.raises(ReplayRefusedError, match="no_such_parameter"), replaying(retrievals().plan()):
         trap.spring("the block")
     assert json.dumps is before
-    assert REPLAYS.running == 0
-    assert installing._users == []
+    assert REPLAYS.here() is None
+    assert installing._installation._blocks == []
 
 
-def test_a_thread_that_does_not_replay_is_let_pass() -> None:
+def test_a_thread_that_was_there_before_is_let_pass() -> None:
     pytest.importorskip("pydantic_ai")
     from pydantic_ai import Agent
     from pydantic_ai.models.test import TestModel
 
     found: list[str] = []
+    begun = threading.Event()
+
+    def run() -> None:
+        begun.wait(30)
+        found.append(Agent(TestModel()).run_sync("hello").output)
+
+    other = threading.Thread(target=run)
+    other.start()
     with replaying(retrievals().plan(), whole=False):
-        other = threading.Thread(target=lambda: found.append(Agent(TestModel()).run_sync("hello").output))
-        other.start()
+        begun.set()
         other.join()
     assert found == ["success (no tool calls)"]
 
@@ -226,3 +233,32 @@ def echoed(call: Any, result: str) -> list[dict[str, Any]]:
     proposal = {"type": "tool_call", "id": call.call_id, "name": call.tool, "arguments": call.value}
     answer = {"type": "tool_call_response", "id": call.call_id, "result": result}
     return [{"role": "assistant", "parts": [proposal]}, {"role": "tool", "parts": [answer]}]
+
+
+def test_a_file_is_replayed_and_what_of_it_cannot_be_read_is_told_where_nothing_is_left(tmp_path: Path, trap: Trap) -> None:
+    pytest.importorskip("pydantic_ai")
+    from pydantic_ai import Agent
+    from pydantic_ai.models.test import TestModel
+
+    recorded = ROOT / "tests/data/corpus/pydantic-ai__native-v5/s01_ok.jsonl"
+    agent = Agent(TestModel())
+
+    @agent.tool_plain
+    async def create_refund(order_id: str, amount_cents: int) -> str:
+        trap.spring("create_refund")
+
+    for given in (recorded, str(recorded)):
+        with replaying(given):
+            assert agent.run_sync("refund A-1").output == "done"
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text("{nothing\n")
+    with pytest.raises(ReplayRefusedError, match="nothing is recorded"), replaying(broken):
+        trap.spring("the block")
+    with pytest.raises(TraceFileError), replaying(tmp_path / "missing.jsonl"):
+        trap.spring("the block")
+
+
+def test_one_name_to_enter_need_be_no_list() -> None:
+    assert session(retrievals(), enter=("a", "b"))._enter == ("a", "b")
+    with replaying(retrievals().plan(), enter="search", whole=False):
+        assert installing._here.get().session._enter == ("search",)  # type: ignore[union-attr]

@@ -274,3 +274,26 @@ def test_containers_have_no_decision_and_tell_the_worst_inside() -> None:
     (container,) = found.containers.values()
     assert container.worst == "refuse"
     assert len(container.inside) == 2
+
+
+@pytest.mark.parametrize(
+    "ask_for",
+    [lambda found, one: list(found.edges_from(f"{TRACE}:{one.span_id}")), lambda found, one: found.node_of(one.span_id)],
+)
+def test_who_asks_a_plan_while_another_thread_does_is_told_the_same(ask_for: Any) -> None:
+    first, ran, last = _turn()
+    found, asked, meanwhile = plan([first, ran, last]), [first, ran, last], list[Any]()
+
+    class Interrupted(tuple[Any, ...]):
+        """Nodes in the middle of which somebody else asks, once."""
+
+        def __iter__(self) -> Any:
+            for node in tuple.__iter__(self):
+                yield node
+                if not meanwhile:
+                    meanwhile.append("asking")
+                    meanwhile.extend([ask_for(found, one) for one in asked])
+
+    found.nodes = Interrupted(found.nodes)
+    told = [ask_for(found, one) for one in asked]
+    assert meanwhile == ["asking", *told]

@@ -102,6 +102,22 @@ def test_a_list_that_extends_another_is_the_list_of_all_parts() -> None:
         grown[5]
 
 
+@given(st.lists(st.integers(0, 3), max_size=6), st.randoms())
+def test_lists_that_share_beginnings_have_the_digest_of_all_parts_whichever_is_asked_first(
+    sizes: list[int], random: Any
+) -> None:
+    parts = tuple(_result(at, str(at)) for at in range(sum(sizes)))
+    grown = [part_list(())]
+    for size in sizes:
+        begin = len(grown[-1])
+        grown.append(part_list(parts[begin : begin + size], grown[-1]))
+    asked = [*grown, *grown]
+    random.shuffle(asked)
+    for one in asked:
+        flat = part_list(parts[: len(one)])
+        assert (one.digest, one.mark) == (flat.digest, flat.mark)
+
+
 def test_an_output_is_its_parts_and_how_the_model_finished() -> None:
     parts = part_list((_result(0, "x"),))
     assert output_digest(parts, finish_class("stop")) == output_digest(parts, finish_class("end_turn"))

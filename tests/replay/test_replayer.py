@@ -53,7 +53,7 @@ def test_a_recomputed_node_gets_what_came_from_upstream_and_an_injected_one_its_
     result = replay(plan, {"chat": function})
     assert result.nodes[key(plan, PLANNER)] is Done.RECOMPUTED
     assert result.nodes[key(plan, SYNTHESIS)] is Done.RAN_ON_RECORD
-    assert seen[key(plan, SYNTHESIS)].parts is plan.node(key(plan, SYNTHESIS)).inputs.parts
+    assert list(seen[key(plan, SYNTHESIS)].parts) == list(plan.node(key(plan, SYNTHESIS)).inputs.parts)
 
 
 def test_an_output_that_differs_stops_the_replay_at_its_node() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import ToolMessage
 
-from benchmarks.incidents.langgraph import GO, THREAD, run_async
+from benchmarks.incidents.langgraph_agents import GO, THREAD, run_async
 
 sync_and_async = pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
 

@@ -19,8 +19,8 @@ from genai_processor.guard import hooks
 from genai_processor.guard.actions import action_digest
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks.base import Hook
-from genai_processor.guard.hooks.wrapping import find
 from genai_processor.ledger.entries import Entry
+from genai_processor.places import Place, find
 
 
 @contextmanager
@@ -47,7 +47,11 @@ def states(guard: Guard, scope: str, tool: str, **arguments: Any) -> list[str]:
 
 def targets(hook: Hook) -> list[Any]:
     """What stands where a hook wraps."""
-    return [inspect.getattr_static(*find(target)) for target in hook.targets]
+    return [inspect.getattr_static(*place) for place in _places(hook)]
+
+
+def _places(hook: Hook) -> list[Place]:
+    return [find(target.module, target.name, target.parameters) for target in hook.targets]
 
 
 def installing_tests(hook: Hook, incidents: Sequence[Incident]) -> tuple[Callable[..., None], ...]:
@@ -69,7 +73,7 @@ def installing_tests(hook: Hook, incidents: Sequence[Incident]) -> tuple[Callabl
 
     def test_an_unknown_version_is_left_alone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
         """Each target in turn takes other parameters than the hook expects."""
-        places = [find(target) for target in hook.targets]
+        places = _places(hook)
         for target, (owner, name) in zip(hook.targets, places, strict=True):
             if not target.parameters:
                 continue

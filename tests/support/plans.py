@@ -184,3 +184,13 @@ def retrievals(count: int = 3, **of_synthesis: Any) -> Making:
     more = {"choice": Choice.INJECT, "reasons": (Reason.FAN_IN,), **of_synthesis}
     made.chat("ff" * 8, history, [says("the answer")], **more)
     return made
+
+
+def one_call(question: str, result: Any, prompt: Any) -> Making:
+    """A model asks `search` once, and says `end` when it has read the prompt that came of the result."""
+    made = Making()
+    call = calls("search", {"query": "q"}, "c1")
+    made.chat("01" * 8, [user(question)], [call])
+    made.tool("02" * 8, call, result)
+    made.chat("03" * 8, [user(question), call, answered(call, prompt)], [says("end")])
+    return made

@@ -146,9 +146,19 @@ class Replay:
         policy: What is declared of tools.
         remote: Spans whose parents are remote.
         early: Spans have all their attributes from the start; else they get them just before they end.
+        beside: Another processor that gets the spans.
     """
 
-    def __init__(self, played: Iterable[Step], *, policy: Policy, remote: Iterable[str] = (), early: bool = True) -> None:
+    def __init__(
+        self,
+        played: Iterable[Step],
+        *,
+        policy: Policy,
+        remote: Iterable[str] = (),
+        early: bool = True,
+        beside: SpanProcessor | None = None,
+    ) -> None:
+        self._beside = beside
         self._ids = _Ids()
         self._remote = set(remote)
         self._early = early
@@ -210,6 +220,8 @@ class Replay:
                 span_limits=SpanLimits(**_UNLIMITED),
             )
             provider.add_span_processor(self._processor)
+            if self._beside is not None:
+                provider.add_span_processor(self._beside)
             self._providers[resource] = provider
         return provider
 

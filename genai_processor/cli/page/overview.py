@@ -15,7 +15,7 @@ from genai_processor.replay import Choice, Plan, Reason
 _DONE = {Choice.RECOMPUTE: "recomputed", Choice.INJECT: "injected", Choice.REFUSE: "refused"}
 
 
-def choice_counts(plan: Plan) -> dict[Choice, int]:
+def _choice_counts(plan: Plan) -> dict[Choice, int]:
     """How many nodes have each decision."""
     counts = dict.fromkeys(Choice, 0)
     for decision in plan.decisions.values():
@@ -25,7 +25,7 @@ def choice_counts(plan: Plan) -> dict[Choice, int]:
 
 def summary(plan: Plan) -> str:
     """The plan in a sentence."""
-    counts = choice_counts(plan)
+    counts = _choice_counts(plan)
     decided = ", ".join(f'<span class="says {choice}">{count:,} {_DONE[choice]}</span>' for choice, count in counts.items())
     said = f"<strong>{counted(len(plan.nodes), 'node')}</strong>: {decided}."
     if plan.boundaries:

@@ -8,15 +8,14 @@ import sys
 import threading
 from functools import partial
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from typing import Any, Final
 
 from genai_processor.forks import guard_with_lock
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks.base import Hook, Target
-from genai_processor.guard.hooks.imports import is_whole, when_imported
-from genai_processor.guard.hooks.wrapping import Place, UnknownTargetError, Wrapped, find, wrap
 from genai_processor.guard.modes import GuardMode
+from genai_processor.imports import is_whole, when_imported
+from genai_processor.places import Place, UnknownPlaceError, Wrapped, find, take_away, version_of, wrap
 from genai_processor.replays import REPLAYS
 
 _log = logging.getLogger(__name__)
@@ -65,7 +64,7 @@ class _Installation:
         with self._lock:
             self.guard = None
             for wrapped in reversed(self._wrapped):  # one may stand around another
-                wrapped.take_away()
+                take_away(wrapped)
             self._wrapped.clear()
             self._in_place.clear()
             self._optional.clear()
@@ -112,8 +111,8 @@ class _Installation:
             return
         if module not in self._in_place and all(self._is_there(target.module) for target in hook.targets):
             try:
-                found = [(target, find(target)) for target in hook.targets]
-            except UnknownTargetError as error:
+                found = [(target, _place(target)) for target in hook.targets]
+            except UnknownPlaceError as error:
                 self._leave_alone(module, hook, error)
                 return
             with self._lock:
@@ -129,8 +128,8 @@ class _Installation:
     def _let_in_optional(self, hook: Hook, target: Target) -> None:
         place = None
         try:
-            place = find(target)
-        except UnknownTargetError as error:
+            place = _place(target)
+        except UnknownPlaceError as error:
             _log.warning("%s: %s; it is left alone", hook.framework, error)
         with self._lock:
             if self.guard is not None and target not in self._optional:
@@ -138,7 +137,7 @@ class _Installation:
                 if place is not None:
                     self._wrap(hook, target, place)
 
-    def _leave_alone(self, module: str, hook: Hook, error: UnknownTargetError) -> None:
+    def _leave_alone(self, module: str, hook: Hook, error: UnknownPlaceError) -> None:
         with self._lock:
             if module in self._in_place:
                 return
@@ -158,7 +157,7 @@ class _Installation:
                 self._wrap(hook, target, place)
         except Exception:
             for wrapped in reversed(self._wrapped[before:]):
-                wrapped.take_away()
+                take_away(wrapped)
             del self._wrapped[before:]
             raise
 
@@ -172,7 +171,7 @@ class _Installation:
         self, hook: Hook, target: Target, wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         guard = self.guard
-        if guard is None or not self._wants(hook) or (REPLAYS.running and REPLAYS.here()):
+        if guard is None or not self._wants(hook) or (REPLAYS.ever and REPLAYS.answers(target.module)):
             return wrapped(*args, **kwargs)
         return target.wrapper(guard, wrapped, instance, args, kwargs)
 
@@ -200,11 +199,9 @@ def uninstall() -> None:
     _installation.uninstall()
 
 
+def _place(target: Target) -> Place:
+    return find(target.module, target.name, target.parameters)
+
+
 def _version(hook: Hook) -> str:
-    package = hook.targets[0].module.partition(".")[0]  # which a namespace shares with others
-    for name in (hook.framework, *packages_distributions().get(package, ())):
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            continue
-    return "(unknown version)"
+    return version_of(hook.targets[0].module, hook.framework)

@@ -6,14 +6,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 from genai_processor.errors import ReplayRefusedError
+from genai_processor.replay.executions import Answer
 from genai_processor.replay.handed_back import Make, exception_of
-from genai_processor.replay.records import Ending, Outcome
+from genai_processor.replay.records import Ending
 from genai_processor.replay.session import Session
-from genai_processor.replay.stopping import Stop
+from genai_processor.replay.stopping import Stop, named
 from genai_processor.spans.values import quick_loads
 
 Wrapper = Callable[[Session, Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]
@@ -51,32 +53,57 @@ class Hook(NamedTuple):
 
 
 async def value_of(
-    session: Session, outcome: Outcome, modules: tuple[str, ...] = (), makers: Mapping[str, Make] | None = None
+    session: Session, answer: Answer, modules: tuple[str, ...] = (), makers: Mapping[str, Make] | None = None
 ) -> Any:
-    """Hand back what a tool came to: return its result, raise its failure, or wait as long as the framework lets it."""
-    if outcome.ending is Ending.WAITS:
-        await _forever(session)
-    return value_now(session, outcome, modules, makers)
+    """Hand back what a tool came to: return its result, raise its failure, or wait as long as the framework lets it.
+
+    Args:
+        session: The replay.
+        answer: What it came to.
+        modules: Where the framework's own exceptions are from (`handed_back.exception_of`).
+        makers: What makes those that take more than a message.
+    """
+    if answer.outcome.ending is Ending.WAITS:
+        await _until_cancelled(session, answer)
+    return value_now(session, answer, modules, makers)
 
 
 def value_now(
-    session: Session, outcome: Outcome, modules: tuple[str, ...] = (), makers: Mapping[str, Make] | None = None
+    session: Session, answer: Answer, modules: tuple[str, ...] = (), makers: Mapping[str, Make] | None = None
 ) -> Any:
     """As `value_of`, in code that cannot be cancelled."""
+    outcome = answer.outcome
     if outcome.ending in (Ending.FAILURE, Ending.PAUSED):
         raise exception_of(outcome, modules, makers)
     if outcome.ending is Ending.VALUE:
-        return outcome.parts[0].value if len(outcome.parts) else None
-    what = "was cancelled, which can be replayed in asynchronous code only"
-    session.stop(ReplayRefusedError(f"A call {what if outcome.ending is Ending.WAITS else 'has no recorded outcome'}"))
+        return handed(outcome.parts[0].value) if len(outcome.parts) else None
+    if outcome.ending is Ending.WAITS:
+        why = "was cancelled, or never returned, which can be replayed in asynchronous code only"
+    else:
+        why = "has no recorded outcome"
+    session.stop(ReplayRefusedError(f"{_which(answer)} {why}", nodes=_keys(answer)))
 
 
-async def _forever(session: Session) -> NoReturn:
+async def _until_cancelled(session: Session, answer: Answer) -> NoReturn:
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
-    session.on_stop(partial(loop.call_soon_threadsafe, stopped.set))
-    await stopped.wait()
+    with session.waking(partial(loop.call_soon_threadsafe, stopped.set)):
+        try:
+            async with asyncio.timeout(session.patience):
+                await stopped.wait()
+        except TimeoutError:
+            session.check()
+            why = f"was cancelled in the record, or never returned, and now nobody cancelled it in {session.patience:g} s"
+            session.stop(ReplayRefusedError(f"{_which(answer)} {why}", nodes=_keys(answer)))
     session.check()
     raise Stop
+
+
+def _which(answer: Answer) -> str:
+    return "A call" if answer.node is None else named(answer.node)
+
+
+def _keys(answer: Answer) -> tuple[str, ...]:
+    return () if answer.node is None else (answer.node.key,)
 
 
 def bound_to(method: Any, instance: Any) -> Callable[..., Any]:
@@ -90,8 +117,14 @@ def arguments_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps({} if value is None else value)
 
 
+def handed(value: Any) -> Any:
+    """A recorded value for somebody who may change it."""
+    return deepcopy(value) if isinstance(value, (dict, list)) else value
+
+
 def arguments_mapping(value: Any) -> dict[str, Any] | None:
     """Arguments as a mapping, or None if they are none."""
+    value = handed(value)
     if isinstance(value, str):
         value = quick_loads(value) if value.strip() else {}
         if isinstance(value, str):

@@ -1,59 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LangChain: chat models answer from the record below their callbacks, so that spans stay; so do tools run by themselves.
-
-A tool in LangGraph's `ToolNode` is answered there (`hooks.langgraph`), where its call is still as the model made it.
-"""
+"""LangChain: chat models answer from the record below their callbacks, so that spans stay."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
+from types import SimpleNamespace
 from typing import Any, Final
 
+from genai_processor.errors import ReplayRefusedError
 from genai_processor.replay.handed_back import exception_of
-from genai_processor.replay.hooks.base import (
-    Hook,
-    Target,
-    arguments_mapping,
-    arguments_text,
-    bound_to,
-    value_now,
-    value_of,
-)
+from genai_processor.replay.hooks.base import Hook, Target, arguments_mapping, arguments_text, bound_to
 from genai_processor.replay.live import Message, Prompt, parts_of
 from genai_processor.replay.parts import PartKind
-from genai_processor.replay.records import Ending, Node, Outcome
+from genai_processor.replay.records import Ending, Node
 from genai_processor.replay.session import Session
 
 MODULES: Final = ("langchain_core.exceptions", "langchain_core.tools", "langgraph.errors")
 
-answered: Final[ContextVar[bool]] = ContextVar("genai_processor_replay_tool_answered", default=False)
-"""The tool that runs here has been answered already, by whoever calls it."""
+_asked: Final[ContextVar[bool]] = ContextVar("genai_processor_replay_model_asked", default=False)
+"""The live model that runs here has been compared already, by whoever calls it."""
 
 
 @contextmanager
-def as_answered() -> Iterator[None]:
-    """What is inside runs a tool that has been answered."""
-    token = answered.set(True)
+def _as_asked() -> Iterator[None]:
+    token = _asked.set(True)
     try:
         yield
     finally:
-        answered.reset(token)
+        _asked.reset(token)
 
 
-# -- models --------------------------------------------------------------------------------------------------------------
+# -- whole answers -------------------------------------------------------------------------------------------------------
 
 
 def _generate(
     session: Session, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    messages = args[0] if args else kwargs["messages"]
-    node = session.asked(Prompt(parts_of(_messages(messages))))
+    node = _node(session, args[0] if args else kwargs["messages"])
     if session.models:
         return _result(session, node)
-    result = wrapped(*args, **kwargs)
-    session.answered_live(node, parts_of(_messages([result.generations[0].message])))
+    with _as_asked():
+        result = wrapped(*args, **kwargs)
+    session.answered_live(node, _said(result.generations[0].message))
     return result
 
 
@@ -64,23 +54,162 @@ def _agenerate(
 
 
 async def _agenerated(session: Session, wrapped: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    messages = args[0] if args else kwargs["messages"]
-    node = session.asked(Prompt(parts_of(_messages(messages))))
+    node = _node(session, args[0] if args else kwargs["messages"])
     if session.models:
         return _result(session, node)
-    result = await wrapped(*args, **kwargs)
-    session.answered_live(node, parts_of(_messages([result.generations[0].message])))
+    with _as_asked():
+        result = await wrapped(*args, **kwargs)
+    session.answered_live(node, _said(result.generations[0].message))
     return result
+
+
+# -- streams -------------------------------------------------------------------------------------------------------------
 
 
 def _should_stream(
     session: Session, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> bool:
-    """Streams come as one chunk: only what was said is recorded, not in which pieces."""
-    return False
+    """A recorded answer comes as one chunk: only what was said is recorded, not in which pieces."""
+    return not session.models and bool(wrapped(*args, **kwargs))
 
 
-def _messages(messages: Iterable[Any]) -> list[Message]:
+def _stream(
+    session: Session, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    if session.models or not instance._should_stream(async_api=False, **{**_options(kwargs), "stream": True}):
+        return wrapped(*args, **kwargs)
+    return _compared(session, wrapped, instance, args, kwargs)
+
+
+def _compared(session: Session, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Iterator[Any]:
+    node, whole = _node(session, _input(instance, args, kwargs)), None
+    for chunk in wrapped(*args, **kwargs):
+        whole = chunk if whole is None else whole + chunk
+        if _is_last(chunk):
+            session.answered_live(node, _said(whole))
+        yield chunk
+
+
+def _astream(
+    session: Session, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    if session.models or not instance._should_stream(async_api=True, **{**_options(kwargs), "stream": True}):
+        return wrapped(*args, **kwargs)
+    return _acompared(session, wrapped, instance, args, kwargs)
+
+
+async def _acompared(
+    session: Session, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any
+) -> AsyncIterator[Any]:
+    node, whole = _node(session, _input(instance, args, kwargs)), None
+    async with aclosing(wrapped(*args, **kwargs)) as chunks:
+        async for chunk in chunks:
+            whole = chunk if whole is None else whole + chunk
+            if _is_last(chunk):
+                session.answered_live(node, _said(whole))
+            yield chunk
+
+
+def _options(kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in kwargs.items() if name not in ("input", "config", "stop")}
+
+
+def _input(instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return instance._convert_input(args[0] if args else kwargs["input"]).to_messages()
+
+
+def _is_last(chunk: Any) -> bool:
+    return getattr(chunk, "chunk_position", None) == "last"  # the framework sees to it that there is one
+
+
+def _events(
+    session: Session, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    return wrapped(*args, **kwargs) if _asked.get() else _iterated(session, wrapped, args, kwargs)
+
+
+def _iterated(session: Session, wrapped: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
+    node = _node(session, args[0] if args else kwargs["messages"])
+    if session.models:
+        chunk = _chunk(session, node)
+        yield from bound_to(wrapped, SimpleNamespace(_stream=lambda *_, **__: iter([chunk])))(*args, **kwargs)
+        return
+    is_compared = False
+    for event in wrapped(*args, **kwargs):
+        is_compared = is_compared or _compare_once_done(session, node, kwargs["stream"])
+        yield event
+
+
+def _compare_once_done(session: Session, node: Node, stream: Any) -> bool:
+    """Compare what was streamed as soon as it is whole: whoever reads it may ask for no more then."""
+    if not stream.done or stream.output_message is None:
+        return False
+    session.answered_live(node, _said(stream.output_message))
+    return True
+
+
+def _aevents(
+    session: Session, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    return wrapped(*args, **kwargs) if _asked.get() else _aiterated(session, wrapped, args, kwargs)
+
+
+async def _aiterated(
+    session: Session, wrapped: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> AsyncIterator[Any]:
+    node = _node(session, args[0] if args else kwargs["messages"])
+    if not session.models:
+        is_compared = False
+        async with aclosing(wrapped(*args, **kwargs)) as events:
+            async for event in events:
+                is_compared = is_compared or _compare_once_done(session, node, kwargs["stream"])
+                yield event
+        return
+    chunk = _chunk(session, node)
+
+    async def chunks(*_: Any, **__: Any) -> AsyncIterator[Any]:
+        yield chunk
+
+    recorded = bound_to(wrapped, SimpleNamespace(_astream=chunks))
+    async with aclosing(recorded(*args, **kwargs)) as events:
+        async for event in events:
+            yield event
+
+
+def _chunk(session: Session, node: Node) -> Any:
+    from langchain_core.messages import AIMessageChunk
+    from langchain_core.outputs import ChatGenerationChunk
+
+    message = _result(session, node).generations[0].message
+    calls = [*message.tool_calls, *message.invalid_tool_calls]
+    pieces: Any = [
+        {
+            "name": call["name"],
+            "id": call["id"],
+            "args": arguments_text(call["args"]),
+            "index": at,
+            "type": "tool_call_chunk",
+        }
+        for at, call in enumerate(calls)
+    ]
+    return ChatGenerationChunk(
+        message=AIMessageChunk(content=message.content, tool_call_chunks=pieces, chunk_position="last")
+    )
+
+
+# -- messages ------------------------------------------------------------------------------------------------------------
+
+
+def _node(session: Session, messages: Iterable[Any]) -> Node:
+    return session.asked(Prompt(parts_of(messages_of(messages))))
+
+
+def _said(message: Any) -> Any:
+    return parts_of(messages_of([message]))
+
+
+def messages_of(messages: Iterable[Any]) -> list[Message]:
+    """Messages as the conventions write them."""
     return [_message(message) for message in messages]
 
 
@@ -97,11 +226,9 @@ def _message(message: Any) -> Message:
     if not isinstance(message.content, str):
         parts = [{"type": "text", "content": one} if isinstance(one, str) else one for one in message.content]
         parts = [one for one in parts if one.get("type") not in ("tool_use", "tool_call", "function_call")]
-    for call in getattr(message, "tool_calls", ()):
+    for call in (*getattr(message, "tool_calls", ()), *getattr(message, "invalid_tool_calls", ())):
         parts.append({"type": "tool_call", "id": call["id"], "name": call["name"], "arguments": call["args"]})
-    for call in getattr(message, "invalid_tool_calls", ()):
-        parts.append({"type": "tool_call", "id": call["id"], "name": call["name"], "arguments": call["args"]})
-    return {"role": message.type, "parts": parts}
+    return {"role": "ai" if message.type == "AIMessageChunk" else message.type, "parts": parts}
 
 
 def _result(session: Session, node: Node) -> Any:
@@ -129,77 +256,27 @@ def _result(session: Session, node: Node) -> Any:
     return ChatResult(generations=[ChatGeneration(message=message)])
 
 
-# -- tools ---------------------------------------------------------------------------------------------------------------
-
-
-def as_recorded(session: Session, tool: Any, outcome: Outcome) -> Any:
-    """A tool that is as the given one in all but its body, which comes to what is recorded."""
-    makers = {"GraphInterrupt": _interrupt, "NodeInterrupt": _interrupt}
-
-    def run(*_: Any, **__: Any) -> Any:
-        return value_now(session, outcome, MODULES, makers)
-
-    async def arun(*_: Any, **__: Any) -> Any:
-        return await value_of(session, outcome, MODULES, makers)
-
-    changed: dict[str, Any] = {"response_format": "content"}
-    if "coroutine" in type(tool).model_fields:  # without one, asynchronous runs would wait in a thread
-        changed["coroutine"] = arun
-    recorded = tool.model_copy(update=changed)
-    object.__setattr__(recorded, "_run", run)
-    object.__setattr__(recorded, "_arun", arun)
-    return recorded
-
-
-def _interrupt(message: str) -> BaseException:
-    from langgraph.errors import GraphInterrupt
-    from langgraph.types import Interrupt
-
-    return GraphInterrupt((Interrupt(value=message),))
-
-
-def _run(session: Session, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if answered.get():
-        return wrapped(*args, **kwargs)
-    node, outcome = _called(session, instance, args, kwargs)
-    if node is not None and session.enters(node):
-        with session.frame(node.key), as_answered():
-            return wrapped(*args, **kwargs)
-    with as_answered():
-        return bound_to(wrapped, as_recorded(session, instance, outcome))(*args, **kwargs)
-
-
-def _arun(
+def _complete(
     session: Session, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    return wrapped(*args, **kwargs) if answered.get() else _aran(session, wrapped, instance, args, kwargs)
+    session.stop(
+        ReplayRefusedError("A model that completes texts was asked; a replay answers, and compares, chat models only")
+    )
 
 
-async def _aran(
-    session: Session, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    node, outcome = _called(session, instance, args, kwargs)
-    if node is not None and session.enters(node):
-        with session.frame(node.key), as_answered():
-            return await wrapped(*args, **kwargs)
-    with as_answered():
-        return await bound_to(wrapped, as_recorded(session, instance, outcome))(*args, **kwargs)
-
-
-def _called(session: Session, tool: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Node | None, Outcome]:
-    given = args[0] if args else kwargs.get("tool_input")
-    return session.called(tool.name, kwargs.get("tool_call_id"), given)
-
+_CHAT: Final = "langchain_core.language_models.chat_models"
+_TEXT: Final = "langchain_core.language_models.llms"
 
 HOOK = Hook(
     "LangChain",
     (
-        Target("langchain_core.language_models.chat_models", "BaseChatModel._generate_with_cache", ("messages",), _generate),
-        Target(
-            "langchain_core.language_models.chat_models", "BaseChatModel._agenerate_with_cache", ("messages",), _agenerate
-        ),
-        Target("langchain_core.language_models.chat_models", "BaseChatModel._should_stream", (), _should_stream),
-        Target("langchain_core.tools.base", "BaseTool.run", ("tool_input", "tool_call_id"), _run),
-        Target("langchain_core.tools.base", "BaseTool.arun", ("tool_input", "tool_call_id"), _arun),
+        Target(_CHAT, "BaseChatModel._generate_with_cache", ("messages",), _generate),
+        Target(_CHAT, "BaseChatModel._agenerate_with_cache", ("messages",), _agenerate),
+        Target(_CHAT, "BaseChatModel._should_stream", ("async_api",), _should_stream),
+        Target(_CHAT, "BaseChatModel.stream", ("input",), _stream),
+        Target(_CHAT, "BaseChatModel.astream", ("input",), _astream),
+        Target(_CHAT, "BaseChatModel._iter_v2_events", ("messages", "stream"), _events, optional=True),
+        Target(_CHAT, "BaseChatModel._aiter_v2_events", ("messages", "stream"), _aevents, optional=True),
+        *(Target(_TEXT, f"BaseLLM.{name}", (), _complete) for name in ("generate", "agenerate", "stream", "astream")),
     ),
 )

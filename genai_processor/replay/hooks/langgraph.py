@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LangGraph's `ToolNode`: a call is matched as the model made it, before the graph's state is put into its arguments."""
+"""LangGraph: its `ToolNode`, where a call is still as the model made it; and its graphs, to know that one goes on.
+
+Later, the graph's state is put into the arguments.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing
 from typing import Any
 
 from genai_processor.replay.hooks.base import Hook, Target
-from genai_processor.replay.hooks.langchain import as_answered, as_recorded
+from genai_processor.replay.hooks.langchain_tools import as_answered, as_recorded, entered
 from genai_processor.replay.session import Session
 
 
@@ -19,12 +23,12 @@ def _execute(
         session.check()
         return wrapped(*args, **kwargs)
     call = request.tool_call
-    node, outcome = session.called(call["name"], call["id"], call["args"])
-    if node is not None and session.enters(node):
-        with session.frame(node.key), as_answered():
-            return wrapped(*args, **kwargs)
+    answer = session.called(call["name"], call["id"], call["args"])
+    if answer.node is not None and session.enters(answer.node):
+        with session.frame(answer.node.key), as_answered():
+            return wrapped(request.override(tool=entered(request.tool)), *rest[0], **rest[1])
     with as_answered():
-        return wrapped(request.override(tool=as_recorded(session, request.tool, outcome)), *rest[0], **rest[1])
+        return wrapped(request.override(tool=as_recorded(session, request.tool, answer)), *rest[0], **rest[1])
 
 
 def _aexecute(
@@ -39,12 +43,28 @@ async def _aexecuted(session: Session, wrapped: Callable[..., Any], args: tuple[
         session.check()
         return await wrapped(*args, **kwargs)
     call = request.tool_call
-    node, outcome = session.called(call["name"], call["id"], call["args"])
-    if node is not None and session.enters(node):
-        with session.frame(node.key), as_answered():
-            return await wrapped(*args, **kwargs)
+    answer = session.called(call["name"], call["id"], call["args"])
+    if answer.node is not None and session.enters(answer.node):
+        with session.frame(answer.node.key), as_answered():
+            return await wrapped(request.override(tool=entered(request.tool)), *rest[0], **rest[1])
     with as_answered():
-        return await wrapped(request.override(tool=as_recorded(session, request.tool, outcome)), *rest[0], **rest[1])
+        return await wrapped(request.override(tool=as_recorded(session, request.tool, answer)), *rest[0], **rest[1])
+
+
+def _stream(
+    session: Session, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Iterator[Any]:
+    with session.running():
+        yield from wrapped(*args, **kwargs)
+
+
+async def _astream(
+    session: Session, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> AsyncIterator[Any]:
+    with session.running():
+        async with aclosing(wrapped(*args, **kwargs)) as pieces:
+            async for piece in pieces:
+                yield piece
 
 
 def _request(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[tuple[Any, ...], dict[str, Any]]]:
@@ -58,5 +78,7 @@ HOOK = Hook(
     (
         Target("langgraph.prebuilt.tool_node", "ToolNode._execute_tool_sync", ("request",), _execute),
         Target("langgraph.prebuilt.tool_node", "ToolNode._execute_tool_async", ("request",), _aexecute),
+        Target("langgraph.pregel", "Pregel.stream", ("input",), _stream),
+        Target("langgraph.pregel", "Pregel.astream", ("input",), _astream),
     ),
 )

@@ -7,19 +7,22 @@ What a tool raised is raised inside the SDK's own invoker, so that its wording o
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
 from copy import copy
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from genai_processor.errors import ReplayRefusedError
+from genai_processor.replay.executions import Answer
 from genai_processor.replay.handed_back import exception_of
 from genai_processor.replay.hooks.base import Hook, Target, arguments_text, value_of
 from genai_processor.replay.live import Message, Prompt, parts_of
 from genai_processor.replay.parts import PartKind
-from genai_processor.replay.records import Ending, Node, Outcome
+from genai_processor.replay.records import Ending, Node
 from genai_processor.replay.session import Session
 
-_MODULES = ("agents.exceptions",)
+MODULES: Final = ("agents.exceptions",)
+_HIDDEN: Final = "Error details are redacted."
 
 
 # -- models --------------------------------------------------------------------------------------------------------------
@@ -29,42 +32,53 @@ def _get_model(
     session: Session, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     session.check()
-    return _replay_model(session, None if session.models else wrapped(*args, **kwargs))
+    agent = args[0] if args else kwargs["agent"]
+    return _replay_model(session, None if session.models else wrapped(*args, **kwargs), agent)
 
 
-def _replay_model(session: Session, live: Any) -> Any:
+def _replay_model(session: Session, live: Any, agent: Any) -> Any:
     from agents.models.interface import Model
 
     class ReplayModel(Model):
         """Answers from the record."""
 
         async def get_response(self, system_instructions: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
-            node = session.asked(_prompt(system_instructions, input))
+            node = session.asked(_prompt(agent, system_instructions, input))
             if live is None:
                 return _response(session, node)
             response = await live.get_response(system_instructions, input, *args, **kwargs)
-            session.answered_live(node, parts_of(_messages([item.model_dump() for item in response.output])))
+            session.answered_live(node, parts_of(messages_of([item.model_dump() for item in response.output])))
             return response
 
         async def stream_response(
-            self,
-            system_instructions: Any,
-            input: Any,
-            *args: Any,
-            **kwargs: Any,
+            self, system_instructions: Any, input: Any, *args: Any, **kwargs: Any
         ) -> AsyncIterator[Any]:
-            response = await self.get_response(system_instructions, input, *args, **kwargs)
-            yield _completed(response)
+            node = session.asked(_prompt(agent, system_instructions, input))
+            if live is None:
+                yield _completed(_response(session, node))
+                return
+            async for event in live.stream_response(system_instructions, input, *args, **kwargs):
+                if event.type == "response.completed":  # before anybody runs what it calls
+                    output = event.response.output
+                    session.answered_live(node, parts_of(messages_of([item.model_dump() for item in output])))
+                yield event
+
+        def __getattr__(self, name: str) -> Any:  # what a model may have beside: only a live one has it
+            if live is None:
+                raise AttributeError(name)
+            return getattr(live, name)
 
     return ReplayModel()
 
 
-def _prompt(system: str | None, given: Any) -> Prompt:
+def _prompt(agent: Any, system: str | None, given: Any) -> Prompt:
     messages: list[Message] = [{"role": "user", "parts": [{"type": "text", "content": given}]}]
-    return Prompt(parts_of(messages if isinstance(given, str) else _messages(given)), (system,) if system else ())
+    parts = parts_of(messages if isinstance(given, str) else messages_of(given))
+    return Prompt(parts, (system,) if system else (), agent.name)
 
 
-def _messages(items: list[Any]) -> list[Message]:
+def messages_of(items: list[Any]) -> list[Message]:
+    """Messages as the conventions write them."""
     return [_message(item) for item in items]
 
 
@@ -100,7 +114,7 @@ def _response(session: Session, node: Node) -> Any:
 
     outcome = session.answers(node)
     if outcome.ending is not Ending.VALUE:
-        raise exception_of(outcome, (*_MODULES, "openai"))
+        raise exception_of(outcome, (*MODULES, "openai"))
     items: list[Any] = []
     for slot, part in enumerate(outcome.parts):
         if part.kind is PartKind.CALL:
@@ -152,27 +166,41 @@ def _invoke(
 
 
 async def _invoked(session: Session, wrapped: Callable[..., Any], tool: Any, context: Any, arguments: str) -> Any:
-    node, outcome = session.called(context.tool_name, context.tool_call_id, arguments)
-    if node is not None and session.enters(node):
-        with session.frame(node.key):
+    approved = bool(getattr(tool, "needs_approval", False))  # it would not be here if it had not been approved
+    answer = session.called(context.tool_name, context.tool_call_id, arguments, again=approved)
+    if answer.node is not None and session.enters(answer.node):
+        with session.frame(answer.node.key):
             return await wrapped(function_tool=tool, context=context, arguments=arguments)
-    return await wrapped(function_tool=_as_recorded(session, tool, outcome), context=context, arguments=arguments)
+    return await wrapped(function_tool=_as_recorded(session, tool, answer), context=context, arguments=arguments)
 
 
-def _as_recorded(session: Session, tool: Any, outcome: Outcome) -> Any:
+def _as_recorded(session: Session, tool: Any, answer: Answer) -> Any:
     """A tool that is as the given one in all but its body, which comes to what is recorded."""
 
-    async def invoke(*_: Any, **__: Any) -> Any:
-        return await value_of(session, outcome, _MODULES)
+    async def body(*_: Any, **__: Any) -> Any:
+        return await value_of(session, answer, MODULES)
 
-    recorded = copy(tool)
     invoker = copy(tool.on_invoke_tool)
     if hasattr(invoker, "_invoke_tool_impl"):  # the SDK's own, which words failures
-        invoker._invoke_tool_impl = invoke
-        recorded.on_invoke_tool = invoker
+        invoker._invoke_tool_impl = body
     else:
-        recorded.on_invoke_tool = invoke
+        invoker = body
+
+    async def invoke(*args: Any, **kwargs: Any) -> Any:
+        return _as_worded(answer, await invoker(*args, **kwargs))
+
+    recorded = copy(tool)
+    recorded.on_invoke_tool = invoke
     return recorded
+
+
+def _as_worded(answer: Answer, result: Any) -> Any:
+    """What a failure was worded as in the record, where the SDK recorded only that, and no words of the failure's own."""
+    outcome = answer.outcome
+    if outcome.ending is not Ending.FAILURE or not len(outcome.parts) or not isinstance(result, str):
+        return result
+    is_hidden = outcome.error_message is None or outcome.error_message.endswith(_HIDDEN)
+    return outcome.parts[0].value if is_hidden else result
 
 
 def _run(session: Session, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -183,6 +211,20 @@ async def _ran(session: Session, run: Callable[[], Any]) -> Any:
     session.check()
     with session.frame():
         return await run()
+
+
+def _run_streamed(
+    session: Session, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    session.check()
+    going_on = ExitStack()
+    going_on.enter_context(session.running())
+    with going_on, session.frame():  # which the task that is made here takes along
+        result = wrapped(*args, **kwargs)
+        if (task := getattr(result, "run_loop_task", None)) is not None:
+            kept = going_on.pop_all()
+            task.add_done_callback(lambda _: kept.close())
+        return result
 
 
 def _other_tool(
@@ -198,6 +240,7 @@ HOOK = Hook(
         Target("agents.tool", "_invoke_function_tool_with_metadata", ("function_tool", "context", "arguments"), _invoke),
         Target("agents.run_internal.turn_preparation", "get_model", ("agent", "run_config"), _get_model),
         Target("agents.run", "AgentRunner.run", ("starting_agent", "input"), _run),
+        Target("agents.run", "AgentRunner.run_streamed", ("starting_agent", "input"), _run_streamed),
         *(
             Target("agents.run_internal.tool_actions", f"{name}.execute", (), _other_tool, optional=True)
             for name in ("ApplyPatchAction", "ComputerAction", "CustomToolAction", "LocalShellAction", "ShellAction")

@@ -1,29 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pydantic-ai 1 and 2: the model of every run is one that answers from the record; tools are answered after validation.
-
-The framework's own spans, its counting of retries and its wording of failures stay as they are: only what a toolset would
-return or raise comes from the record.
-"""
+"""pydantic-ai 1 and 2: the model of every run, and of every direct request, is one that answers from the record."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from copy import copy
 from functools import cache
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
-from genai_processor.replay.hooks.base import Hook, Target, arguments_text, bound_to, value_of
+from genai_processor.errors import ReplayRefusedError
+from genai_processor.replay.handed_back import exception_of
+from genai_processor.replay.hooks.base import Hook, Target, arguments_text, handed
 from genai_processor.replay.live import Message, Prompt, parts_of
 from genai_processor.replay.parts import PartKind
-from genai_processor.replay.records import Ending, Outcome
+from genai_processor.replay.records import Ending
 from genai_processor.replay.session import Session
 
-_MODULES = ("pydantic_ai.exceptions",)
-
-
-# -- models --------------------------------------------------------------------------------------------------------------
+MODULES: Final = ("pydantic_ai.exceptions",)
 
 
 def _iter(
@@ -39,22 +32,32 @@ async def _run(
     session.check()
     async with AsyncExitStack() as stack:
         stack.enter_context(session.frame())
-        model = _model(session, agent, kwargs.get("model"))
+        overridden = agent._override_model.get()
+        given = overridden.value if overridden is not None else kwargs.get("model") or agent.model
+        model = _model(session, given, agent)
         with agent.override(model=model):  # stronger than the argument, and than a model that tests have set
             run = await stack.enter_async_context(wrapped(*args, **{**kwargs, "model": model}))
         yield run
 
 
-def _model(session: Session, agent: Any, given: Any) -> Any:
+def _direct(
+    session: Session, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    session.check()
+    if args:
+        return wrapped(_model(session, args[0]), *args[1:], **kwargs)
+    return wrapped(**{**kwargs, "model": _model(session, kwargs["model"])})
+
+
+def _model(session: Session, given: Any, agent: Any = None) -> Any:
     from pydantic_ai.models import infer_model
     from pydantic_ai.models.function import FunctionModel
     from pydantic_ai.models.wrapper import WrapperModel
 
     original = None
     try:
-        overridden = agent._override_model.get()
-        original = infer_model(overridden.value if overridden is not None else given or agent.model)
-    except Exception:
+        original = infer_model(given)
+    except Exception:  # it has no key, say
         if not session.models:
             raise
 
@@ -62,24 +65,46 @@ def _model(session: Session, agent: Any, given: Any) -> Any:
         """Answers from the record; in all else as the model that the agent has."""
 
         async def request(self, messages: Any, model_settings: Any, model_request_parameters: Any) -> Any:
-            node = session.asked(_prompt(messages))
+            node = session.asked(_prompt(messages, model_request_parameters, agent))
             if session.models:
                 return _response(session, node)
             response = await super().request(messages, model_settings, model_request_parameters)
-            session.answered_live(node, parts_of(_messages([response])))
+            session.answered_live(node, parts_of(messages_of([response])))
             return response
 
         @asynccontextmanager
         async def request_stream(
             self, messages: Any, model_settings: Any, model_request_parameters: Any, run_context: Any = None
         ) -> AsyncIterator[Any]:
-            response = await self.request(messages, model_settings, model_request_parameters)
-            async with _streamed(response, messages, model_request_parameters) as stream:
+            node = session.asked(_prompt(messages, model_request_parameters, agent))
+            if session.models:
+                async with _streamed(_response(session, node), messages, model_request_parameters) as stream:
+                    yield stream
+                return
+            live = super().request_stream(messages, model_settings, model_request_parameters, run_context)
+            async with live as stream:
+                _compare_at_end(session, node, stream)
                 yield stream
 
-    if original is None:
-        original = FunctionModel(_never)
-    return ReplayModel(original)
+        async def count_tokens(self, *args: Any, **kwargs: Any) -> Any:
+            if not session.models:
+                return await super().count_tokens(*args, **kwargs)
+            from pydantic_ai.usage import RequestUsage
+
+            return RequestUsage()  # the recorded request was within its limits, or it would not have been made
+
+        async def compact_messages(self, *args: Any, **kwargs: Any) -> Any:
+            return await self._unless_answered("compact_messages", *args, **kwargs)
+
+        async def batch_create(self, *args: Any, **kwargs: Any) -> Any:
+            return await self._unless_answered("batch_create", *args, **kwargs)
+
+        async def _unless_answered(self, name: str, *args: Any, **kwargs: Any) -> Any:
+            if session.models:
+                session.stop(ReplayRefusedError(f"A model was asked for {name}, which no record holds"))
+            return await getattr(self.wrapped, name)(*args, **kwargs)
+
+    return ReplayModel(original if original is not None else FunctionModel(_never))
 
 
 @asynccontextmanager
@@ -104,13 +129,26 @@ async def _streamed(response: Any, messages: Any, parameters: Any) -> AsyncItera
         yield stream
 
 
+def _compare_at_end(session: Session, node: Any, stream: Any) -> None:
+    """Have a live stream compared once it has been read, before anybody runs what it calls."""
+    events = stream._get_event_iterator
+
+    async def compared() -> AsyncIterator[Any]:
+        async for event in events():
+            yield event
+        session.answered_live(node, parts_of(messages_of([stream.get()])))
+
+    stream._get_event_iterator = compared
+
+
 def _never(messages: Any, info: Any) -> Any:
     raise AssertionError("a replay asks no model")
 
 
-def _prompt(messages: Any) -> Prompt:
+def _prompt(messages: Any, parameters: Any, agent: Any) -> Prompt:
     instructions = [text for text in (_instructions(messages),) if text]
-    return Prompt(parts_of(_messages(messages)), tuple(instructions))
+    tools = frozenset(tool.name for tool in (*parameters.function_tools, *parameters.output_tools))
+    return Prompt(parts_of(messages_of(messages)), tuple(instructions), getattr(agent, "name", None), tools)
 
 
 def _instructions(messages: Any) -> str | None:
@@ -120,7 +158,7 @@ def _instructions(messages: Any) -> str | None:
     return None
 
 
-def _messages(messages: Iterable[Any]) -> list[Message]:
+def messages_of(messages: Iterable[Any]) -> list[Message]:
     """Messages as the framework's own instrumentation writes them."""
     return [dict(message) for message in _settings().messages_to_otel_messages(list(messages))]
 
@@ -137,11 +175,11 @@ def _response(session: Session, node: Any) -> Any:
 
     outcome = session.answers(node)
     if outcome.ending is not Ending.VALUE:
-        raise _failure(outcome)
+        raise exception_of(outcome, MODULES)
     parts: list[Any] = []
     for slot, part in enumerate(outcome.parts):
         if part.kind is PartKind.CALL:
-            parts.append(ToolCallPart(part.tool or "", part.value, tool_call_id=session.call_id(node, slot)))
+            parts.append(ToolCallPart(part.tool or "", handed(part.value), tool_call_id=session.call_id(node, slot)))
         elif part.kind is PartKind.REASONING:
             parts.append(ThinkingPart(_reasoning(part.value)))
         else:
@@ -154,58 +192,19 @@ def _reasoning(value: Any) -> str:
     return str(content)
 
 
-def _failure(outcome: Outcome) -> BaseException:
-    from genai_processor.replay.handed_back import exception_of
-
-    return exception_of(outcome, _MODULES)
-
-
-# -- tools ---------------------------------------------------------------------------------------------------------------
-
-
-def _execute(
+def _embed(
     session: Session, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    validated = args[0] if args else kwargs["validated"]
-    if validated.tool.tool_def.kind == "output":
-        return wrapped(*args, **kwargs)
-    session.check()
-    return _answered(session, wrapped, instance, validated.call, args, kwargs)
-
-
-async def _answered(
-    session: Session, wrapped: Callable[..., Any], instance: Any, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    node, outcome = session.called(call.tool_name, call.tool_call_id, call.args)
-    if node is not None and session.enters(node):
-        with session.frame(node.key):
-            return await wrapped(*args, **kwargs)
-
-    async def call_tool(*_: Any, **__: Any) -> Any:
-        return await value_of(session, outcome, _MODULES, _makers())
-
-    manager = copy(instance)
-    manager.toolset = SimpleNamespace(call_tool=call_tool)
-    return await bound_to(wrapped, manager)(*args, **kwargs)
-
-
-def _makers() -> dict[str, Callable[[str], BaseException]]:
-    from pydantic_ai import exceptions
-
-    makers: dict[str, Callable[[str], BaseException]] = {"ToolRetryError": exceptions.ModelRetry}
-    if hasattr(exceptions, "ToolFailed"):
-        makers["ToolFailedError"] = exceptions.ToolFailed
-    for name in ("ApprovalRequired", "CallDeferred"):
-        kind = getattr(exceptions, name, None)
-        if kind is not None:
-            makers[name] = lambda message, kind=kind: kind()  # type: ignore[misc]
-    return makers
+    session.stop(
+        ReplayRefusedError("An embedding was asked for outside of the tools that are answered, and none is recorded")
+    )
 
 
 HOOK = Hook(
     "pydantic-ai",
     (
-        Target("pydantic_ai.tool_manager", "ToolManager._raw_execute", ("validated",), _execute),
         Target("pydantic_ai.agent", "Agent.iter", ("user_prompt", "model"), _iter),
+        Target("pydantic_ai.direct", "_prepare_model", ("model",), _direct),
+        Target("pydantic_ai.embeddings", "Embedder.embed", ("inputs",), _embed, optional=True),
     ),
 )
