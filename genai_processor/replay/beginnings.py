@@ -13,7 +13,7 @@ Four things count against a list:
    model's own words are there; neither are system parts and reasoning, which many leave out.
 2. It begins with a call that nobody here has said: to what was it an answer?
 3. It holds no history, and its agent has been seen to leave histories to the provider: another list of it begins with a
-   result or a call, and none extends an earlier one. Nothing says whether this one is the first of its conversation.
+   result, and none extends an earlier one. Nothing says whether this one is the first of its conversation.
 4. In a conversation that is named, one agent reads several lists, one in each trace or several in one run, and no list of
    the whole conversation holds any history. (Without that name, under several instructions, or in agents side by side, that
    is what one expects.)
@@ -36,7 +36,7 @@ from genai_processor.replay.tree import Draft
 _ECHO = EdgeKind.ECHO
 _INFERENCE, _TOOL = Operation.INFERENCE, Operation.TOOL
 _SYSTEM, _USER, _ASSISTANT = Role.SYSTEM, Role.USER, Role.ASSISTANT
-_TEXT, _REASONING = PartKind.TEXT, PartKind.REASONING
+_TEXT, _REASONING, _RESULT = PartKind.TEXT, PartKind.REASONING, PartKind.RESULT
 _DELTA, _COMPACTED = State.DELTA, State.COMPACTED
 
 _Line = tuple[int | None, int, int]
@@ -123,8 +123,7 @@ class _Search:
                 conversation.add_other()
             elif op.extends is not None or self._facts.of(_parts(op))[1]:
                 conversation.add_other()
-                is_delta = _is_delta(op) and self._begins_with_answer(op)
-                places.setdefault(line, Agents()).add_history(op, is_delta=is_delta)
+                places.setdefault(line, Agents()).add_history(op, begins=self._begins_with_result(op))
             elif op.lacks is None:
                 places.setdefault(line, Agents()).add_root(op)
                 told = tuple([part.digest for part in _counted(_parts(op))])
@@ -135,9 +134,9 @@ class _Search:
         for op in conversation.doubtful():
             self._mark(op, _DELTA)
 
-    def _begins_with_answer(self, op: Op) -> bool:
+    def _begins_with_result(self, op: Op) -> bool:
         first, _ = self._facts.of(_parts(op))
-        return first is not None and first.role is not _USER
+        return first is not None and first.kind is _RESULT
 
     # -- what follows ----------------------------------------------------------------------------------------------
 

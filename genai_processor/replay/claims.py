@@ -44,19 +44,35 @@ def assign_ids(calls: list[Op], inferences: list[Op], known: Known) -> None:
                     {(scope, part.call_id, None), (scope, part.call_id, part.digest)}
                 ):
                     continue
-                if not known.only_repeats(op, part):
-                    offers.setdefault(scope, []).append((op, at, part))
+                offers.setdefault(scope, []).append((op, at, part))
     results = _Results(inferences)
     for scope, ops in nameless.items():
         mine = offers.get(scope)
         if mine:
-            _assign(ops, mine, results)
+            _assign(ops, _without_repeats(mine, known, results.said_again), results)
+
+
+def _without_repeats(offers: list[Offer], known: Known, said_again: set[tuple[int, int]]) -> list[Offer]:
+    """The proposals without those that only say one of the others again.
+
+    A proposal that its inference has read of already, and that nobody here has said before, joins nothing. It stays among
+    the others all the same (and in `said_again`): an execution may be its.
+    """
+    repeats = {(id(op), at) for op, at, part in offers if known.only_repeats(op, part)}
+    if not repeats:
+        return offers
+    said = {(part.call_id, part.digest) for op, at, part in offers if (id(op), at) not in repeats}
+    said_again |= repeats
+    return [
+        (op, at, part) for op, at, part in offers if (id(op), at) not in repeats or (part.call_id, part.digest) not in said
+    ]
 
 
 class _Results:
-    """What was read for each call id, by scope."""
+    """What was read for each call id, by scope; and which proposals were only said again."""
 
     def __init__(self, inferences: list[Op]) -> None:
+        self.said_again: set[tuple[int, int]] = set()
         self._inferences = inferences
         self._found: dict[tuple[int, str], set[bytes]] | None = None
 
@@ -70,6 +86,10 @@ class _Results:
                             self._found.setdefault((id(op.draft.scope), part.call_id), set()).add(part.digest)
         op, _, part = offer
         return self._found.get((id(op.draft.scope), part.call_id), set()) if part.call_id is not None else set()
+
+    def any_again(self, offers: list[Offer]) -> bool:
+        """Whether one of some proposals was only said again."""
+        return any((id(op), at) in self.said_again for op, at, _ in offers)
 
 
 def _assign(ops: list[Op], offers: list[Offer], results: _Results) -> None:
@@ -100,14 +120,14 @@ def _match(ops: list[Op], offers: list[Offer], results: _Results, taken: set[tup
     """Join executions with proposals of one tool and one argument set; those that cannot be told apart say so."""
     if len(offers) == 1:
         for op in ops:  # several executions of one call are its attempts
-            _join(op, offers[0], taken)
+            _join(op, offers[0], results, taken)
         return
-    if len(ops) == len(offers) and _alike(ops):
-        _join_all(ops, offers, taken)
+    if len(ops) == len(offers) and _alike(ops) and not results.any_again(offers):
+        _join_all(ops, offers, results, taken)
         return
     rest, left = _join_read(ops, offers, results, taken)
-    if rest and len(rest) == len(left) and (len(rest) == 1 or _alike(rest)):
-        _join_all(rest, left, taken)
+    if rest and len(rest) == len(left) and (len(rest) == 1 or _alike(rest)) and not results.any_again(left):
+        _join_all(rest, left, results, taken)
         return
     for op in rest:
         op.call_ambiguous = True
@@ -120,7 +140,7 @@ def _match_by_name(ops: list[Op], offers: list[Offer], results: _Results, taken:
         read = results.of(left[0])
         own = rest[0].outcome.parts
         if not (read and len(own) and own[0].digest not in read):
-            _join(rest[0], left[0], taken)
+            _join(rest[0], left[0], results, taken)
 
 
 def _alike(ops: list[Op]) -> bool:
@@ -143,15 +163,15 @@ def _join_read(
             claims.setdefault((id(mine[0][0]), mine[0][1]), []).append((op, mine[0]))
     for pairs in claims.values():
         if len(pairs) == 1:
-            _join(*pairs[0], taken)
+            _join(*pairs[0], results, taken)
     rest = [op for op in ops if op.proposer is None]
     return rest, [offer for offer in offers if (id(offer[0]), offer[1]) not in taken]
 
 
-def _join_all(ops: list[Op], offers: list[Offer], taken: set[tuple[int, int]]) -> None:
+def _join_all(ops: list[Op], offers: list[Offer], results: _Results, taken: set[tuple[int, int]]) -> None:
     ordered = sorted(offers, key=lambda offer: (offer[0].key, offer[1]))
     for op, offer in zip(sorted(ops, key=lambda op: op.key), ordered, strict=True):
-        _join(op, offer, taken)
+        _join(op, offer, results, taken)
 
 
 def _outcome(op: Op) -> tuple[object, ...]:
@@ -161,8 +181,10 @@ def _outcome(op: Op) -> tuple[object, ...]:
     return (outcome.ending, outcome.digest)
 
 
-def _join(op: Op, offer: Offer, taken: set[tuple[int, int]]) -> None:
+def _join(op: Op, offer: Offer, results: _Results, taken: set[tuple[int, int]]) -> None:
     producer, at, part = offer
+    if (id(producer), at) in results.said_again:
+        return
     op.proposer = (producer, at)
     op.call_id = usable_id(part.call_id, part.tool)
     taken.add((id(producer), at))

@@ -161,8 +161,8 @@ class Plan:
 
     Attributes:
         nodes: Every node, producers before consumers: the nodes of one conversation (or trace) together, by how long the
-            longest chain of producers before them is, then by key. Nodes on a cycle, and what depends on them, come last of
-            theirs.
+            longest chain of producers before them is, then by key. Nodes on a cycle, and behind them what depends on
+            them, come last of theirs.
         decisions: The decision of each, by key.
         containers: Every container, by key.
         boundaries: The boundaries, in the order of the refused nodes.

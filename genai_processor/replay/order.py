@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from itertools import pairwise
 
 from genai_processor.replay.lookup import Op
@@ -32,7 +32,8 @@ def arrange(ops: list[Op]) -> list[Op]:
         ops: The operations, sorted by key.
 
     Returns:
-        Producers before consumers, by level, then by key; last those on circles and what depends on them, by key.
+        Producers before consumers, by level, then by key; last those on circles, by key, and behind them what depends on
+        them, producers before consumers again.
     """
     order, left = _levels(ops)
     if left:
@@ -41,13 +42,14 @@ def arrange(ops: list[Op]) -> list[Op]:
             order, left = _levels(ops)
             done = set(map(id, order))
     if left:
+        level = 1 + max([op.level for op in order], default=-1)
         for circle in _circles(left, done):
             for op in circle:
                 op.cycle = True
-        level = 1 + max([op.level for op in order], default=-1)
-        for op in left:
-            op.level = level
-        order.extend(left)
+                op.level = level
+        circling = [op for op in left if op.cycle]
+        behind = [op for op in left if not op.cycle]
+        order += circling + _levels(behind, set(map(id, behind)), level + 1)[0]
     return order
 
 
@@ -65,13 +67,21 @@ def _doubt(circles: list[list[Op]]) -> bool:
     return found
 
 
-def _levels(ops: list[Op]) -> tuple[list[Op], list[Op]]:
-    """The operations by level, and those that have none because they are on a circle or behind one."""
+def _levels(ops: list[Op], among: Set[int] = frozenset(), level: int = 0) -> tuple[list[Op], list[Op]]:
+    """The operations by level, and those that have none because they are on a circle or behind one.
+
+    Args:
+        ops: The operations, sorted by key.
+        among: Their ids, if whoever else they depend on comes before all of them.
+        level: The first level.
+    """
     waiting: dict[Op, int] = {}
     consumers: dict[Op, list[Op]] = {}
     ready: list[Op] = []
     for op in ops:
         producers = set(_producers_of(op))
+        if among:
+            producers = {producer for producer in producers if id(producer) in among}
         if producers:
             waiting[op] = len(producers)
             for producer in producers:
@@ -79,7 +89,6 @@ def _levels(ops: list[Op]) -> tuple[list[Op], list[Op]]:
         else:
             ready.append(op)
     order: list[Op] = []
-    level = 0
     while ready:
         following: list[Op] = []
         for op in ready:

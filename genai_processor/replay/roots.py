@@ -31,9 +31,9 @@ class Agents:
         """Add a list without any history."""
         self._roots.setdefault(op.draft.agent_name, []).append(op)
 
-    def add_history(self, op: Op, *, is_delta: bool) -> None:
-        """Add another one: a delta that begins with a result or a call, or what may be a history."""
-        if is_delta:
+    def add_history(self, op: Op, *, begins: bool) -> None:
+        """Add another one: one that begins with a result, or what may be a history."""
+        if begins:
             self._deltas.add(op.draft.agent_name)
         elif op.extends is not None:
             self._histories.add(op.draft.agent_name)

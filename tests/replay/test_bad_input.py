@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import tracemalloc
 from typing import Any
@@ -47,6 +48,16 @@ def test_of_a_circle_through_a_link_and_a_call_every_node_is_refused_and_no_othe
     assert of(found, last)[1].unverified_upstream
     assert decided(found, apart) == ("recompute", ["constant_inputs"])
     assert not of(found, apart)[1].unverified_upstream
+
+
+def test_what_depends_on_a_circle_is_unverified_however_far_behind_it() -> None:
+    spans = [ask([user(str(at))], says(f"x{at}")) for at in range(6)]
+    for chain in ((2, 3, 4, 5), (5, 4, 3, 2)):  # whatever their ids
+        links = [(0, 1), (1, 0), (chain[0], 1), *[(after, before) for before, after in itertools.pairwise(chain)]]
+        found = plan(linked(spans, *links), declared=ALL)
+        assert all(of(found, one)[1].unverified_upstream for one in spans[2:])
+        keys = [node.key.partition(":")[2] for node in found.nodes]
+        assert keys == [one.span_id for one in spans[:2]] + [spans[at].span_id for at in chain]
 
 
 def test_a_circle_is_no_reason_not_to_replay_the_rest() -> None:
