@@ -37,6 +37,9 @@ def assign_ids(calls: list[Op], inferences: list[Op], known: Known) -> None:
     for op in inferences:
         scope = id(op.draft.scope)
         if scope in nameless:
+            if op.outcome.state is not State.WHOLE:
+                del nameless[scope]  # nobody knows what it proposed
+                continue
             for at, part in enumerate(op.outcome.parts):
                 if part.kind is not _CALL:
                     continue
@@ -55,14 +58,19 @@ def assign_ids(calls: list[Op], inferences: list[Op], known: Known) -> None:
 def _without_repeats(offers: list[Offer], known: Known, said_again: set[tuple[int, int]]) -> list[Offer]:
     """The proposals without those that only say one of the others again.
 
-    A proposal that its inference has read of already, and that nobody here has said before, joins nothing. It stays among
-    the others all the same (and in `said_again`): an execution may be its.
+    A proposal that its inference has read of already, and that nobody here has said before, joins nothing; nor do two of one
+    id that say the same. They stay among the others all the same (and in `said_again`): an execution may be theirs.
     """
     repeats = {(id(op), at) for op, at, part in offers if known.only_repeats(op, part)}
-    if not repeats:
+    said: dict[tuple[str | None, bytes], set[int]] = {}
+    for op, at, part in offers:
+        if (id(op), at) not in repeats:
+            said.setdefault((part.call_id, part.digest), set()).add(id(op))
+    twice = {key for key, sayers in said.items() if len(sayers) > 1 and key[0] is not None}
+    if not repeats and not twice:
         return offers
-    said = {(part.call_id, part.digest) for op, at, part in offers if (id(op), at) not in repeats}
     said_again |= repeats
+    said_again |= {(id(op), at) for op, at, part in offers if (part.call_id, part.digest) in twice}
     return [
         (op, at, part) for op, at, part in offers if (id(op), at) not in repeats or (part.call_id, part.digest) not in said
     ]
@@ -119,8 +127,9 @@ def _assign(ops: list[Op], offers: list[Offer], results: _Results) -> None:
 def _match(ops: list[Op], offers: list[Offer], results: _Results, taken: set[tuple[int, int]]) -> None:
     """Join executions with proposals of one tool and one argument set; those that cannot be told apart say so."""
     if len(offers) == 1:
-        for op in ops:  # several executions of one call are its attempts
+        for op in ops:  # several executions of one call are its attempts, or one of them is another call's
             _join(op, offers[0], results, taken)
+            op.ambiguous += len(ops) > 1
         return
     if len(ops) == len(offers) and _alike(ops) and not results.any_again(offers):
         _join_all(ops, offers, results, taken)
@@ -141,6 +150,8 @@ def _match_by_name(ops: list[Op], offers: list[Offer], results: _Results, taken:
         own = rest[0].outcome.parts
         if not (read and len(own) and own[0].digest not in read):
             _join(rest[0], left[0], results, taken)
+    for op in ops:  # a name and a value are no proof: another execution may be missing
+        op.ambiguous += op.proposer is not None
 
 
 def _alike(ops: list[Op]) -> bool:

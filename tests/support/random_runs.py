@@ -8,11 +8,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from genai_processor.replay import Reason
 from genai_processor.spans.records import Link, Span
 from support.runs import Message, ask, calls, result, says, user
 from support.spans import agent, span, tool
 
-IDS = ["call_1", "call_2", "xk29lmq8", "xk29lmq9"]
+IDS = ("call_", "xk29lmq")
+"""How call ids begin. In one agent each is given once; every agent gives the same."""
 NAMES = [{"gen_ai.agent.name": "a"}, {"gen_ai.agent.name": "b"}, {}]
 CONVERSATION = {"gen_ai.conversation.id": "conv-7"}
 SAYS_WHAT_IS_MISSING = (
@@ -24,6 +26,9 @@ SAYS_WHAT_IS_MISSING = (
 )
 """Marks that something is missing, or that other spans have it. Without them nobody can know, so these are not values that a
 recording could lose."""
+
+CONTRADICTIONS = frozenset({Reason.CYCLE, Reason.CONFLICTING_COPIES})
+"""Refusals for what a record says, not for what it lacks: with less of it, it may contradict itself no longer."""
 
 
 @st.composite
@@ -70,7 +75,7 @@ def _grow(
         new.insert(0, user(text))
     history.extend(new)
     for _ in range(draw(st.integers(0, 2))):
-        ids = draw(st.lists(st.sampled_from(IDS), min_size=1, max_size=3, unique=True))
+        ids = [f"{draw(st.sampled_from(IDS))}{len(history)}{at}" for at in range(draw(st.integers(1, 3)))]
         wanted = [(one, draw(st.sampled_from(["search", "refund"])), {"q": draw(st.integers(1, 2))}) for one in ids]
         spans.append(ask(_sent(draw, history, new), calls(*wanted), **more))
         new = []
