@@ -102,11 +102,11 @@ def _match(ops: list[Op], offers: list[Offer], results: _Results, taken: set[tup
         for op in ops:  # several executions of one call are its attempts
             _join(op, offers[0], taken)
         return
-    if len(ops) == len(offers) and _alike(ops, offers, results):
+    if len(ops) == len(offers) and _alike(ops):
         _join_all(ops, offers, taken)
         return
     rest, left = _join_read(ops, offers, results, taken)
-    if rest and len(rest) == len(left) and (len(rest) == 1 or _alike(rest, left, results)):
+    if rest and len(rest) == len(left) and (len(rest) == 1 or _alike(rest)):
         _join_all(rest, left, taken)
         return
     for op in rest:
@@ -123,14 +123,9 @@ def _match_by_name(ops: list[Op], offers: list[Offer], results: _Results, taken:
             _join(rest[0], left[0], taken)
 
 
-def _alike(ops: list[Op], offers: list[Offer], results: _Results) -> bool:
-    """Whether it makes no difference which execution is whose: all ended alike."""
-    if len({_outcome(op) for op in ops}) == 1:
-        return True
-    if any(op.outcome.state is State.WHOLE for op in ops):
-        return False
-    read = [results.of(offer) for offer in offers]  # no span says what came back, but it was the same for all
-    return len(read[0]) == 1 and all(one == read[0] for one in read)
+def _alike(ops: list[Op]) -> bool:
+    """Whether it makes no difference which execution is whose: all are known to have ended alike."""
+    return len({_outcome(op) for op in ops}) == 1
 
 
 def _join_read(

@@ -110,7 +110,7 @@ class Walk:
             key = step.node.key
             if step.leaves:
                 before[at].add(enters[key])
-            for edge in self._edges(key):
+            for edge in self._edges(key) if not self._stands_alone(step.node) else ():
                 if step.leaves is (edge.kind is EdgeKind.RETURN):
                     known = enters if edge.kind is EdgeKind.DELEGATE else values
                     if edge.producer in known:
@@ -188,6 +188,10 @@ class Walk:
         """Whether a node's outcome is within the boundary: after a divergence, only what comes before it in order."""
         return self._collect or self._ranks.get(key, -1) < self._first
 
+    def _stands_alone(self, node: Node) -> bool:
+        """Whether a node is on a circle, so that it cannot wait for what it got: it is taken from the record."""
+        return node.structure.cycle and self._how[node.key].unverified
+
     def _way(self, at: int) -> Way:
         return self._how[self._steps[at].node.key]
 
@@ -195,7 +199,7 @@ class Walk:
 
     def _enter(self, at: int) -> Job | None:
         node, way = self._steps[at].node, self._way(at)
-        parts = self._live(node)
+        parts = self._live(node) if not self._stands_alone(node) else node.inputs.parts
         if parts is not node.inputs.parts or not way.unverified:
             digest = input_digest(parts, system=node.inputs.system, tools=node.inputs.tools)
             if node.inputs.digest and digest != node.inputs.digest:

@@ -49,6 +49,17 @@ def test_of_a_circle_through_a_link_and_a_call_every_node_is_refused_and_no_othe
     assert not of(found, apart)[1].unverified_upstream
 
 
+def test_a_circle_is_no_reason_not_to_replay_the_rest() -> None:
+    spans = [ask([user(str(at))], says(f"x{at}")) for at in range(4)]
+    found = plan(linked(spans, (0, 1), (1, 0), (2, 1)), declared=ALL)
+    keys = [f"{TRACE}:{one.span_id}" for one in spans]
+    done = replay(found).nodes
+    assert [done[key] for key in keys] == [Done.REFUSED, Done.REFUSED, Done.INJECTED, Done.INJECTED]
+    done = replay(found, lambda run: run.node.outcome, allow_unverified=True).nodes
+    expected = [Done.INJECTED_UNVERIFIED, Done.INJECTED_UNVERIFIED, Done.RECOMPUTED, Done.RECOMPUTED]
+    assert [done[key] for key in keys] == expected
+
+
 def test_two_circles_that_touch_are_told_from_what_only_hangs_on_them() -> None:
     spans = linked(
         [ask([user(str(at))], says("x")) for at in range(6)], (0, 1), (1, 2), (2, 0), (2, 3), (3, 2), (4, 3), (0, 5)

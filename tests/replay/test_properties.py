@@ -3,68 +3,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import tempfile
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.runs import Message, ask, calls, result, says, told, user
-from support.spans import agent, span, tool
+from support.files import otlp_line
+from support.random_runs import SAYS_WHAT_IS_MISSING, runs
+from support.runs import told
+from support.spans import span, tool
 
-from genai_processor.replay import Choice, Declared, Plan, plan
-from genai_processor.spans.records import Event, Link, Span
+from genai_processor.replay import Choice, Declared, NodeRun, Plan, Planner, areplay, plan, replay
+from genai_processor.spans.otlp import read_spans
+from genai_processor.spans.records import Event, Span
 
 RANK = {Choice.REFUSE: 0, Choice.INJECT: 1, Choice.RECOMPUTE: 2}
 ALL = Declared(deterministic=("*",), recompute=("*",))
-IDS = ["call_1", "call_2", "xk29lmq8", "xk29lmq9"]
-MARKS = ("gen_ai.request.previous_response.id", "gen_ai.conversation.compacted")
-"""They say that something is missing. Without them nobody can know, so these are not values that a recording could lose."""
-
-
-@st.composite
-def runs(draw: st.DrawFn) -> list[Span]:
-    """The spans of a run: turns of one to three calls, sub-agents, failures, lost and doubled attributes, in any shape."""
-    trace = f"{draw(st.integers(1, 3)):032x}"
-    spans: list[Span] = []
-    _grow(draw, trace, None, spans, 0)
-    if draw(st.booleans()):
-        spans[draw(st.integers(0, len(spans) - 1))] = _without(draw, spans[draw(st.integers(0, len(spans) - 1))])
-    return [one for at, one in enumerate(spans) if one.span_id not in {other.span_id for other in spans[:at]}]
-
-
-def _without(draw: st.DrawFn, one: Span) -> Span:
-    key = draw(st.sampled_from(sorted(one.attributes)))
-    return one._replace(attributes={name: value for name, value in one.attributes.items() if name != key})
-
-
-def _grow(draw: st.DrawFn, trace: str, parent: Span | None, spans: list[Span], depth: int) -> str:
-    around = agent(parent=parent, trace=trace, attributes={"gen_ai.agent.name": draw(st.sampled_from(["a", "b"]))})
-    spans.append(around)
-    history: list[Message] = [user(draw(st.sampled_from(["hi", "ok", "search"])))]
-    for _ in range(draw(st.integers(0, 2))):
-        ids = draw(
-            st.lists(st.sampled_from(["call_1", "call_2", "xk29lmq8", "xk29lmq9"]), min_size=1, max_size=3, unique=True)
-        )
-        wanted = [(one, draw(st.sampled_from(["search", "refund"])), {"q": draw(st.integers(1, 2))}) for one in ids]
-        spans.append(ask(history, calls(*wanted), parent=around, trace=trace))
-        answers: list[Message] = []
-        for call_id, name, arguments in wanted:
-            named = call_id if draw(st.booleans()) else None
-            value = draw(st.sampled_from(["ok", "true", "r1"]))
-            options: dict[str, Any] = {"parent": around, "trace": trace, "id": named, "args": json.dumps(arguments)}
-            fails = draw(st.integers(0, 4)) == 0
-            ran = tool(name, **options, **({"error": "ValueError"} if fails else {"result": value}))
-            spans.append(ran)
-            if depth < 1 and draw(st.integers(0, 3)) == 0:
-                value = _grow(draw, trace, ran, spans, depth + 1)
-            answers.append(result(call_id, value))
-        history = [*history, calls(*wanted), *draw(st.permutations(answers))]
-    answer = draw(st.sampled_from(["ok", "true", "done"]))
-    more: dict[str, Any] = {}
-    if draw(st.integers(0, 5)) == 0:
-        more["links"] = [Link(trace, draw(st.sampled_from(spans)).span_id, {})]
-    spans.append(ask(history, says(answer), parent=around, trace=trace, **more))
-    return answer
 
 
 def _planned(spans: list[Span]) -> dict[str, Any]:
@@ -81,6 +39,25 @@ def test_order_copies_and_clocks_change_no_plan(spans: list[Span], random: Any, 
     assert _planned(again) == first
 
 
+@settings(max_examples=60, deadline=None)
+@given(runs(), st.data())
+def test_the_files_that_spans_are_in_change_no_plan(spans: list[Span], data: st.DataObject) -> None:
+    """However they are spread over files, in whatever order these are read, and if one of them is read twice."""
+    first = _planned(spans)
+    lines: dict[int, list[bytes]] = {}
+    for one in data.draw(st.permutations(spans)):
+        for file in data.draw(st.sets(st.integers(0, 3), min_size=1, max_size=2)):
+            lines.setdefault(file, []).append(otlp_line(one))
+    order = data.draw(st.permutations(sorted(lines)))
+    with tempfile.TemporaryDirectory() as folder:
+        planner = Planner(ALL)
+        for file in [*order, order[0]]:
+            path = Path(folder) / f"{file}.jsonl"
+            path.write_bytes(b"\n".join(lines[file]))
+            planner.add_all(read_spans(path, on_error=lambda error: pytest.fail(str(error))))
+        assert told(planner.plan()) == first
+
+
 def _choices(found: Plan) -> dict[str, Choice]:
     return {key: decision.choice for key, decision in found.decisions.items()}
 
@@ -89,9 +66,9 @@ def _choices(found: Plan) -> dict[str, Choice]:
 @given(runs(), st.data())
 def test_removing_a_value_never_raises_that_nodes_own_decision(spans: list[Span], data: st.DataObject) -> None:
     before = _choices(plan(spans, declared=ALL))
-    at = data.draw(st.integers(0, len(spans) - 1))
-    one = spans[at]
-    key = data.draw(st.sampled_from(sorted(set(one.attributes) - set(MARKS))))
+    lossy = [(at, sorted(set(one.attributes) - set(SAYS_WHAT_IS_MISSING))) for at, one in enumerate(spans)]
+    at, keys = data.draw(st.sampled_from([(at, keys) for at, keys in lossy if keys]))
+    one, key = spans[at], data.draw(st.sampled_from(keys))
     poorer = one._replace(attributes={name: value for name, value in one.attributes.items() if name != key})
     after = _choices(plan([*spans[:at], poorer, *spans[at + 1 :]], declared=ALL))
     own = f"{one.trace_id}:{one.span_id}"
@@ -110,6 +87,28 @@ def test_adding_a_recorded_order_never_lowers_a_decision(spans: list[Span]) -> N
             own = f"{one.trace_id}:{one.span_id}"
             if own in having:
                 assert RANK[having[own]] >= RANK[without[own]]
+
+
+def _as_recorded(run: NodeRun) -> Any:
+    return run.node.outcome
+
+
+async def _later_as_recorded(run: NodeRun) -> Any:
+    await asyncio.sleep(0)
+    return run.node.outcome
+
+
+@settings(max_examples=100, deadline=None)
+@given(runs(), st.booleans(), st.booleans())
+def test_a_recorded_run_against_itself_never_diverges(spans: list[Span], declared: bool, unverified: bool) -> None:
+    found = plan(spans, declared=ALL if declared else Declared())
+    results = [replay(found, function, allow_unverified=unverified) for function in (None, _as_recorded)]
+    results.append(asyncio.run(areplay(found, _later_as_recorded, allow_unverified=unverified)))
+    assert not any(result.diverged for result in results)
+    assert results[2].nodes == results[1].nodes
+    for result in results:
+        for key, outcome in result.outcomes.items():
+            assert outcome.digest == found.node(key).outcome.digest
 
 
 @settings(max_examples=100, deadline=None)

@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 import collections
-import random
 from pathlib import Path
 
 import pytest
-from support.runs import told
 
 from genai_processor.replay import Choice, Declared, Operation, Plan, plan
 from genai_processor.spans.otlp import read_spans
@@ -92,12 +90,3 @@ def test_a_call_that_ended_well_goes_from_the_model_through_the_tool_to_the_mode
     kinds = collections.Counter(str(edge.kind) for node in found.nodes for edge in found.edges_into(node.key))
     assert kinds == {"proposal": 1, "echo": 1, "result": 1}
     assert all(not node.structure.unobserved and not node.structure.ambiguous for node in found.nodes)
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_the_order_of_recorded_spans_and_copies_of_them_change_nothing(path: Path) -> None:
-    spans = list(read_spans(path, on_error=lambda error: pytest.fail(str(error))))
-    first = told(plan(spans))
-    again = [*spans, *spans[::2]]
-    random.Random(path.name).shuffle(again)
-    assert told(plan(again)) == first
