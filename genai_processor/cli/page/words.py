@@ -51,6 +51,7 @@ MODES: dict[Mode, str] = {
 ORDERS: dict[OrderEvidence, str] = {
     OrderEvidence.ARRAY: "one JSON array on its own span",
     OrderEvidence.INDEXED: "indexed attributes of its own span, without a gap",
+    OrderEvidence.STAMP: "the stamp of its recording",
     OrderEvidence.EVENTS: "events of its own span, in their order",
     OrderEvidence.NOT_RECORDED: "recorded nowhere; times are no record of it",
     OrderEvidence.NO_LIST: "its input is no list",
