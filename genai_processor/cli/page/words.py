@@ -70,6 +70,7 @@ EDGES: dict[EdgeKind, str] = {
 STATES: dict[State, str] = {
     State.WHOLE: "recorded whole",
     State.NOT_RECORDED: "not recorded",
+    State.CHANGED: "changed after it was recorded",
     State.CUT: "cut",
     State.REDACTED: "redacted",
     State.WITHHELD: "withheld",
