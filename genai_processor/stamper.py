@@ -170,6 +170,9 @@ class Stamper:
     def recorded(self, span: ReadableSpan, stamps: Stamps) -> ReadableSpan:
         """Return a span with what a replay has to know of it, if it shows a model's response. Raises no `Exception`."""
         try:
+            context = span._context
+            if context is None or not context[3] & 1:  # it is not exported, so nothing may be said to begin with it
+                return span
             tags = stamps.of(span)
             return span if tags is None else self._tagged(span, tags)
         except Exception as error:  # noqa: BLE001

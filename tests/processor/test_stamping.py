@@ -170,8 +170,10 @@ def test_what_the_sdk_cut_is_not_stamped_as_if_it_were_whole(make_provider: Make
 
 
 class RecordOnly(Sampler):
-    def should_sample(self, parent_context: Any, trace_id: int, name: str, *_: Any, **more: Any) -> SamplingResult:
-        return SamplingResult(Decision.RECORD_ONLY, more.get("attributes"))
+    def should_sample(
+        self, parent_context: Any, trace_id: int, name: str, kind: Any = None, attributes: Any = None, *_: Any, **__: Any
+    ) -> SamplingResult:
+        return SamplingResult(Decision.RECORD_ONLY, attributes)
 
     def get_description(self) -> str:
         return "record only"
@@ -180,6 +182,33 @@ class RecordOnly(Sampler):
 def test_a_span_that_is_not_exported_goes_on_as_it_came(make_provider: Make, keeping: Keeping) -> None:
     chat(make_provider(GenAISpanProcessor(keeping, settings=ON), sampler=RecordOnly()).get_tracer("test"), "hi")
     assert stamps(keeping) == [{}]
+
+
+class Unlucky(Sampler):
+    """Only records the first span of a model."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def should_sample(
+        self, parent_context: Any, trace_id: int, name: str, kind: Any = None, attributes: Any = None, *_: Any, **__: Any
+    ) -> SamplingResult:
+        self.seen += name == "chat m"
+        only = name == "chat m" and self.seen == 1
+        return SamplingResult(Decision.RECORD_ONLY if only else Decision.RECORD_AND_SAMPLE, attributes)
+
+    def get_description(self) -> str:
+        return "unlucky"
+
+
+def test_no_list_is_said_to_begin_with_one_that_is_not_exported(make_provider: Make, keeping: Keeping) -> None:
+    tracer = make_provider(GenAISpanProcessor(keeping, settings=ON), sampler=Unlucky()).get_tracer("test")
+    with tracer.start_as_current_span("invoke_agent a", attributes={"gen_ai.operation.name": "invoke_agent"}):
+        for texts in ("abcd", "abcde", "abcdef"):
+            chat(tracer, *texts)
+    _, second, third, _ = stamps(keeping)
+    assert "genai.replay.input.base" not in second
+    assert third["genai.replay.input.base"] == second["genai.replay.input.digest"]
 
 
 def test_a_fault_costs_the_stamp_and_neither_the_span_nor_the_application(

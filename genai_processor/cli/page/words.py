@@ -15,6 +15,7 @@ REASONS: dict[Reason, str] = {
     Reason.CYCLE: "it is on a circle of content edges",
     Reason.CONFLICTING_COPIES: "two spans have its id, and they differ",
     Reason.UNREADABLE: "its messages do not parse",
+    Reason.INPUT_CHANGED: "its recorded input is not what was stamped when it was recorded",
     Reason.INPUT_CUT: "telemetry shortened its input",
     Reason.INPUT_REDACTED: "a marker stands for its input, or in it",
     Reason.INPUT_WITHHELD: "its input was not recorded: content capture was off",
@@ -28,6 +29,7 @@ REASONS: dict[Reason, str] = {
     Reason.ARGUMENTS_REDACTED: "a marker stands in its arguments",
     Reason.CALL_AMBIGUOUS: "it cannot be told from another call, which ended otherwise",
     Reason.OUTCOME_NOT_RECORDED: "what came of it is recorded nowhere, and it may not be run",
+    Reason.OUTCOME_CHANGED: "its recorded result is not what was stamped when it was recorded",
     Reason.OUTCOME_CUT: "telemetry shortened its result, and it may not be run",
     Reason.OUTCOME_REDACTED: "a marker stands in its result, and it may not be run",
     Reason.EFFECT_NOT_DECLARED: "nobody declared the tool read-only and deterministic",
@@ -49,6 +51,7 @@ MODES: dict[Mode, str] = {
 ORDERS: dict[OrderEvidence, str] = {
     OrderEvidence.ARRAY: "one JSON array on its own span",
     OrderEvidence.INDEXED: "indexed attributes of its own span, without a gap",
+    OrderEvidence.STAMP: "the stamp of its recording",
     OrderEvidence.EVENTS: "events of its own span, in their order",
     OrderEvidence.NOT_RECORDED: "recorded nowhere; times are no record of it",
     OrderEvidence.NO_LIST: "its input is no list",
@@ -67,6 +70,7 @@ EDGES: dict[EdgeKind, str] = {
 STATES: dict[State, str] = {
     State.WHOLE: "recorded whole",
     State.NOT_RECORDED: "not recorded",
+    State.CHANGED: "changed after it was recorded",
     State.CUT: "cut",
     State.REDACTED: "redacted",
     State.WITHHELD: "withheld",

@@ -18,18 +18,19 @@ from genai_processor.replay.recording.requests import Request, list_of, shows, s
 def _handle_messages(wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     found = wrapped(*args, **kwargs)
     try:
-        _look_at(wrapped, args, kwargs)
+        _look_at(wrapped, instance, args, kwargs)
     except Exception:  # noqa: BLE001 - the application must get its answer
         failed("pydantic-ai")
     return found
 
 
-def _look_at(wrapped: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _look_at(wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     from pydantic_ai.models import instrumented
 
     given = inspect.signature(wrapped).bind(*args, **kwargs).arguments  # where the span stands, differs by version
-    context = given["span"].get_span_context()
-    if not context.trace_flags.sampled:
+    span = given["span"]
+    context = span.get_span_context()
+    if not context.trace_flags.sampled or (instance.include_content and _holds_all(span)):
         return
     messages = given["input_messages"]
     instructions_of = getattr(instrumented, "get_instructions", None)
@@ -37,6 +38,12 @@ def _look_at(wrapped: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
     request = Request(list_of(messages_of(messages)), system=system_of(instructions))
     request.output = list_of(messages_of([given["response"]]))
     shows(context.span_id, request)
+
+
+def _holds_all(span: Any) -> bool:
+    """Whether a span holds what it was just told, and not only its beginning."""
+    attributes = getattr(span, "_attributes", None)
+    return getattr(attributes, "max_value_len", 0) is None and "gen_ai.output.messages" in (attributes or ())
 
 
 TARGETS = (
