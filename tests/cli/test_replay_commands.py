@@ -54,6 +54,24 @@ def test_an_audit_says_what_to_record() -> None:
     assert (langchain["nodes"], langchain["inject"], langchain["refuse"]) == (3, 3, 0)
 
 
+def test_an_audit_has_a_row_for_each_instrumentation_with_content_and_one_without() -> None:
+    folders = ("pydantic-ai__native-v5", "pydantic-ai__native-v5__nocontent", "crewai__openinference")
+    files = [path for folder in folders for path in sorted((CORPUS / folder).glob("*.jsonl"))]
+    rows = run("replay", "audit", "--format", "json", "--recompute", "chat", *files).json()["instrumentations"]
+    told = [(row["instrumentation"], row["content"]) for row in rows]
+    assert told == [("CrewAI (OpenInference)", True), ("pydantic-ai", True), ("pydantic-ai", False)]
+    crew, whole, bare = rows
+    assert crew["models"] == 0
+    assert whole["recompute"] > 0
+    assert whole["recompute"] + whole["inject"] == whole["nodes"]
+    assert (whole["files"], whole["replayable"]) == (5, 5)
+    assert bare["refuse"] == bare["nodes"] > 0
+    assert (bare["files"], bare["replayable"]) == (3, 0)
+    assert {reason["reason"] for reason in bare["reasons"]} == {"input_withheld", "arguments_withheld"}
+    lines = run("replay", "audit", "--recompute", "chat", *files).out.decode().splitlines()
+    assert [line.split()[1:3] for line in lines if line.startswith("pydantic-ai ")] == [["recorded", "5"], ["none", "3"]]
+
+
 def test_a_file_that_is_not_there_is_said_and_the_rest_planned() -> None:
     done = run("replay", "plan", "--format", "json", "/nowhere.jsonl", WITH)
     assert done.code == 1
