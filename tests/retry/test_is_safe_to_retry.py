@@ -27,6 +27,12 @@ class Rejected(Exception):
     """What a framework raises for a call that it rejects."""
 
 
+@pytest.fixture(autouse=True)
+def _nothing_recent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of other tests may have ended with the same kinds of exceptions, which would rightly count."""
+    monkeypatch.setattr("genai_processor.retry.recent._OF_PROCESS", RecentRuns())
+
+
 @pytest.fixture
 def run() -> AgentRun:
     return AgentRun(POLICY)
