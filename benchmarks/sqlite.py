@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from genai_processor.ledger import Claim, Granted, Outcome
+from genai_processor.ledger.ids import random_id
 from genai_processor.ledger.sqlite import SQLiteLedger
 from genai_processor.ledger.sqlite_file import Opened
 
@@ -82,7 +83,7 @@ class Statements:
     def of_another_call(self) -> list[Statement]:
         """Return the statements for a call that was not made yet."""
         number = next(_numbers)
-        own = dict(zip([self._entry_id, *_values("learned")], [f"e{number}", *_values(number)], strict=True))
+        own = dict(zip([self._entry_id, *_values("learned")], [random_id(), *_values(number)], strict=True))
         return [
             (statement, [own.get(value, value) if isinstance(value, str) else value for value in parameters])
             for statement, parameters in self._sent
@@ -96,10 +97,6 @@ class Statements:
             for statement, parameters in part:
                 execute(statement, parameters).fetchall()
             execute("COMMIT")
-
-
-def _swapped(value: Any, own: dict[str, str]) -> Any:
-    return own.get(value, value) if isinstance(value, str) else value
 
 
 def _values(number: object) -> list[str]:

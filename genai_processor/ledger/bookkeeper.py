@@ -84,7 +84,7 @@ class Bookkeeper(Changes):
         now = self._clock()
         shelf = self.shelf
         found = list(shelf.bearing_on(claim))
-        if self._expire(found, now):
+        if found and self._expire(found, now):
             found = list(shelf.bearing_on(claim))
         unknown = shelf.forgotten.tool(claim.scope, claim.tool) or (
             claim.effect != IDEMPOTENT and shelf.forgotten.call(claim)

@@ -46,6 +46,8 @@ def decide(claim: Claim, entries: Iterable[Entry], *, unknown: bool = False) -> 
     if claim.effect == READ_ONLY:
         return Permission()
     found = {e.entry_id: e for e in entries}
+    if not found:  # as for nearly all
+        return Refusal(RefusalReason.LEDGER_UNKNOWN, None) if unknown else Permission()
     enclosing = _enclosing(claim, found)
     related = sorted(
         (

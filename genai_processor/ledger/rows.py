@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from enum import Enum
 from operator import attrgetter
@@ -19,8 +19,6 @@ COLUMNS: Final = tuple(spec.name for spec in fields(Entry))
 
 _values: Final = attrgetter(*COLUMNS)
 _STATE, _SETTLEMENT, _HISTORY = map(COLUMNS.index, ("state", "settlement", "history"))
-_CHANGE: Final = tuple(spec.name for spec in fields(Change))
-_changed: Final = attrgetter(*_CHANGE)
 _LARGEST: Final = 2**63 - 1  # which is the year 2262
 _FLAGS: Final = ("guarded", "child_uncertain")
 _AT_FLAGS: Final = tuple(map(COLUMNS.index, _FLAGS))
@@ -49,7 +47,10 @@ def column(name: str) -> str:
 
 def row_of(entry: Entry) -> list[Any]:
     """Return the values of an entry, in the order of `COLUMNS`."""
-    return [value if value is None or type(value) is str else _written(value) for value in _values(entry)]
+    return [
+        value if value is None or type(value) is str else _WRITTEN.get(type(value), _written)(value)
+        for value in _values(entry)
+    ]
 
 
 def changes_of(old: Entry, new: Entry) -> dict[str, Any]:
@@ -57,32 +58,42 @@ def changes_of(old: Entry, new: Entry) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     for name, before, after in zip(COLUMNS, _values(old), _values(new)):  # noqa: B905 -- the two are of one length
         if after is not before and after != before:
-            changes[name] = _written(after)
+            changes[name] = _WRITTEN.get(type(after), _written)(after)
     return changes
 
 
+def _number(value: int) -> int:
+    return value if -_LARGEST <= value <= _LARGEST else max(-_LARGEST, min(value, _LARGEST))
+
+
+def _changes(history: tuple[Change, ...]) -> str:
+    if not history:
+        return "[]"
+    try:
+        return orjson.dumps(history).decode()
+    except TypeError:  # a text that UTF-8 cannot hold, or a number that is too large
+        return json.dumps([asdict(change) for change in history])
+
+
 def _written(value: Any) -> Any:
-    kind = type(value)
-    if value is None or kind is str:
-        return value
-    if kind is int:
-        return max(-_LARGEST, min(value, _LARGEST))
-    if kind is bool:
-        return int(value)
-    if kind is tuple:
-        return _json([dict(zip(_CHANGE, _changed(change), strict=True)) for change in value]) if value else "[]"
+    """Return whatever else a caller may have put into an entry."""
+    if value is None:
+        return None
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, str):
         return str.__str__(value)
-    return _written(int(value)) if isinstance(value, (int, float)) else json.dumps(asdict(value))
+    return _number(int(value)) if isinstance(value, (int, float)) else json.dumps(asdict(value))
 
 
-def _json(value: Any) -> str:
-    try:
-        return orjson.dumps(value).decode()
-    except TypeError:  # a text that UTF-8 cannot hold, or a number that is too large
-        return json.dumps(value)
+_WRITTEN: Final[Mapping[type, Callable[[Any], Any]]] = {
+    str: str,
+    int: _number,
+    bool: int,
+    State: attrgetter("value"),
+    tuple: _changes,
+}
+"""How values of a type are written; all others by `_written`."""
 
 
 def entry_from(row: Sequence[Any]) -> Entry:
@@ -114,7 +125,7 @@ def json_of(entry: Entry) -> bytes:
 def document_of(entry: Entry) -> dict[str, Any]:
     """Return an entry as an object of JSON, of what is not None."""
     return {
-        name: value if type(value) is str else _written(value)
+        name: value if type(value) is str else _WRITTEN.get(type(value), _written)(value)
         for name, value in zip(COLUMNS, _values(entry), strict=True)
         if value is not None
     }

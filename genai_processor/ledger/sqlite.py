@@ -7,8 +7,8 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -157,26 +157,32 @@ class SQLiteLedger:
             self._busy = False
 
     def _transact(self, operation: Callable[[Bookkeeper], _T]) -> _T:
-        with self._told():
-            opened = self._open(self._writing)
-            if opened.books is None:
-                opened.books = Bookkeeper(Tables(opened.execute, self._max_age_ns), self._clock, self._new_id)
+        side = self._writing
+        try:
+            opened = self._open(side)
+            books, execute = opened.books, opened.connection.execute
+            if books is None:
+                books = opened.books = Bookkeeper(Tables(opened.execute, self._max_age_ns), self._clock, self._new_id)
             if opened.connection.in_transaction:  # a second interrupt kept an earlier operation from its end
-                opened.connection.execute("ROLLBACK")
+                execute("ROLLBACK")
             try:
-                self._writing.depth = 1
-                opened.connection.execute("BEGIN IMMEDIATE")
-                done = operation(opened.books)
-                opened.connection.execute("COMMIT")
+                side.depth = 1
+                execute("BEGIN IMMEDIATE")
+                done = operation(books)
+                execute("COMMIT")
             except UnknownEntryError:  # the news that it brought is kept
-                opened.connection.execute("COMMIT")
+                execute("COMMIT")
                 raise
             except BaseException:
                 self._give_up(opened)
                 raise
             finally:
-                self._writing.depth = 0
+                side.depth = 0
             return done
+        except LedgerError:
+            raise
+        except (sqlite3.Error, ValueError) as error:  # a damaged file may hold anything
+            raise self._unusable(error) from error
 
     def _open(self, side: _Side) -> Opened:
         """Return the file, opened anew if it was closed.
@@ -214,32 +220,33 @@ class SQLiteLedger:
     def _read(self, question: Callable[[Tables], _T]) -> _T:
         """Ask something that changes nothing, beside whatever is being written."""
         let_forks_pass()
-        with self._reading._lock, self._told():
-            side = self._reading
-            if side.depth:  # asked by a finalizer that interrupted another question
-                assert side.opened is not None
-                return question(Tables(side.opened.execute, self._max_age_ns))
-            opened = self._open(side)
-            connection = opened.connection
-            if connection.in_transaction:  # an interrupt kept an earlier question from its end
-                connection.execute("ROLLBACK")
-            try:
-                side.depth = 1
-                connection.execute("BEGIN")
-                return question(Tables(opened.execute, self._max_age_ns))
-            finally:
-                side.depth = 0
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
         try:
-            yield
+            with self._reading._lock:
+                return self._ask(self._reading, question)
         except LedgerError:
             raise
         except (sqlite3.Error, ValueError) as error:  # a damaged file may hold anything
-            raise LedgerUnavailableError(f"the ledger {self._path} cannot be used: {error}") from error
+            raise self._unusable(error) from error
+
+    def _ask(self, side: _Side, question: Callable[[Tables], _T]) -> _T:
+        if side.depth:  # asked by a finalizer that interrupted another question
+            assert side.opened is not None
+            return question(Tables(side.opened.execute, self._max_age_ns))
+        opened = self._open(side)
+        connection = opened.connection
+        if connection.in_transaction:  # an interrupt kept an earlier question from its end
+            connection.execute("ROLLBACK")
+        try:
+            side.depth = 1
+            connection.execute("BEGIN")
+            return question(Tables(opened.execute, self._max_age_ns))
+        finally:
+            side.depth = 0
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+
+    def _unusable(self, error: Exception) -> LedgerUnavailableError:
+        return LedgerUnavailableError(f"the ledger {self._path} cannot be used: {error}")
 
     # -- a witness ---------------------------------------------------------------------------------------------------
 

@@ -49,6 +49,8 @@ SCHEMA: Final = (
 
 _SELECT: Final = f"SELECT {', '.join(COLUMNS)} FROM {_ENTRIES}"
 _INSERT: Final = f"INSERT INTO {_ENTRIES} ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"
+_GET: Final = f"{_SELECT} WHERE entry_id = ?"
+_IS_UNKNOWN: Final = f"SELECT 1 FROM {_UNKNOWN} WHERE scope = ? AND tool IN (?, ?)"
 _EVERY_TOOL: Final = ""  # no tool has this name
 _EXPIRED_AT_ONCE: Final = 100
 _EVICT_EVERY_NS: Final = 60 * 10**9
@@ -65,6 +67,18 @@ def _bearing(has_id: bool, has_digest: bool, has_turn: bool) -> str:
         if has_turn:
             ways.append("scope = ? AND tool = ? AND digest = ? AND turn = ?")
     return " UNION ".join(f"{_SELECT} WHERE {condition}" for condition in ways)
+
+
+@cache
+def _changing(names: tuple[str, ...]) -> str:
+    """The statement that changes some columns of an entry."""
+    return f"UPDATE {_ENTRIES} SET {', '.join(f'{name} = ?' for name in names)} WHERE entry_id = ?"
+
+
+@cache
+def _is_any_expired(keys: int) -> str:
+    """The statement that looks for any of some keys."""
+    return f"SELECT 1 FROM {_EXPIRED} WHERE call_key IN ({', '.join('?' * keys)}) LIMIT 1"
 
 
 class Execute(Protocol):
@@ -91,8 +105,8 @@ class Tables:
 
     def get(self, entry_id: str | None) -> Entry | None:
         """Return an entry, or None."""
-        found = self._select("entry_id = ?", entry_id) if entry_id is not None else []
-        return found[0] if found else None
+        found = self._execute(_GET, (entry_id,)) if entry_id is not None else []
+        return entry_from(found[0]) if found else None
 
     def held_by_call(self, scope: str, call_id: str, newest: int | None = None) -> list[Held]:
         """Return the entries of a call id, oldest first; with `newest`, so many that were made last."""
@@ -165,8 +179,7 @@ class Tables:
     def replace(self, old: Entry, new: Entry) -> None:
         """Put an entry in the place of its former version."""
         changes = changes_of(old, new)
-        assignments = ", ".join(f"{name} = ?" for name in changes)
-        self._execute(f"UPDATE {_ENTRIES} SET {assignments} WHERE entry_id = ?", [*changes.values(), old.entry_id])
+        self._execute(_changing(tuple(changes)), [*changes.values(), old.entry_id])
 
     def evict(self, now_ns: int) -> None:
         """Now and then, let some entries expire that are old enough, and whose end is known; that it was stays known."""
@@ -217,9 +230,7 @@ class Expired:
     def call(self, claim: Claim) -> bool:
         """Whether an earlier attempt at this very call may have expired."""
         keys = keys_of_call(claim.scope, claim.tool, claim.call_id, claim.digest, claim.turn, any_digest=True)
-        marks = ", ".join("?" * len(keys))
-        statement = f"SELECT 1 FROM {_EXPIRED} WHERE call_key IN ({marks}) LIMIT 1"
-        return bool(keys) and bool(self._execute(statement, [digest_of_key(key) for key in keys]))
+        return bool(keys) and bool(self._execute(_is_any_expired(len(keys)), [digest_of_key(key) for key in keys]))
 
     def add_tool(self, scope: str, tool: str | None) -> None:
         """Make a tool unknown in a scope, or with None every tool there."""
@@ -229,8 +240,7 @@ class Expired:
 
     def tool(self, scope: str, tool: str) -> bool:
         """Whether news came of an unsettled entry of the tool that is not there."""
-        found = self._execute(f"SELECT 1 FROM {_UNKNOWN} WHERE scope = ? AND tool IN (?, ?)", [scope, tool, _EVERY_TOOL])
-        return bool(found)
+        return bool(self._execute(_IS_UNKNOWN, (scope, tool, _EVERY_TOOL)))
 
     def sizes(self) -> tuple[int, int]:
         """How many keys of calls are remembered, and how many tools or whole scopes are unknown."""
