@@ -89,6 +89,8 @@ class Desk:
                 f"{call.tool} is called in a replay, may have an effect, and is not answered from the record; "
                 "it is not run. Declare it read-only if it is"
             )
+        if self._is_down():
+            return self._unclaimed(call, parent, run, GuardOutcome.UNGUARDED, not_started_on)
         claim = claim_of(
             call,
             effect=effect,
@@ -97,8 +99,8 @@ class Desk:
             parent=parent if parent is not None and self._knows(parent) else None,
             lease_ns=None if self._leases is None else self._leases.lease_ns,
         )
-        if self._is_down():
-            return self._unclaimed(call, parent, run, GuardOutcome.UNGUARDED, not_started_on)
+        if run is not None:  # first: what the model has seen does not stand in the way of what it asks for after that
+            self.delivered(run.turn_began(claim.turn, claim.parent))
         if self._mode is GuardMode.ENFORCE and effect is not Effect.IDEMPOTENT:
             if not self.notes.catch_up(claim.scope, claim.tool):
                 return self._refused(unavailable(call.tool, claim.call_id, _untold(claim)), claim)
@@ -108,16 +110,19 @@ class Desk:
             answer = self._ledger.claim(claim, observe=self._mode is GuardMode.OBSERVE)
         except Exception as error:  # noqa: BLE001 - whatever a ledger raises, what follows from it is the same
             return self._without_ledger(call, claim, error, parent, run, not_started_on)
-        if run is not None:
-            self.delivered(run.turn_began(claim.turn, claim.parent))
         if isinstance(answer, Refusal):
             return self._not_granted(claim, answer, run)
         return self._granted(claim, answer, run, not_started_on)
 
     def _knows(self, outer: Bound) -> bool:
-        """Whether the entry of a call may be in this ledger. What is in memory is known to nobody else."""
+        """Whether the entry of a call is in this ledger. What is in memory is known to nobody else."""
         own, other = self._ledger, outer.ledger
-        return own is other or not (isinstance(own, MemoryLedger) or isinstance(other, MemoryLedger))
+        if own is other or isinstance(own, MemoryLedger) or isinstance(other, MemoryLedger):
+            return own is other
+        try:  # two objects may stand for one file or server
+            return outer.entry_id is not None and own.get(outer.entry_id) is not None
+        except Exception:  # noqa: BLE001 - the claim, which comes next, will say so
+            return True
 
     def refuses(self, effect: Effect | None, tool: str) -> bool:
         """Whether a call of a tool may be refused at all."""
@@ -164,9 +169,9 @@ class Desk:
         if recorded is None or refusal.entry is None:
             return self._refused(answer, claim)
         if run is not None:
-            run.handed_back(refusal.entry, claim.parent)
+            answer = replace(answer, handed_out=partial(run.handed_back, refusal.entry, claim.parent))
         elif claim.turn is None:  # no model has asked: it is delivered where whoever calls gets it, as from the body
-            answer = replace(answer, handed_out=partial(self.delivered, (refusal.entry,)))
+            answer = replace(answer, delivers=partial(self.delivered, (refusal.entry,)))
         return self._refused(answer, claim, recorded)
 
     def _may_hand_back(self, claim: Claim, refusal: Refusal) -> bool:

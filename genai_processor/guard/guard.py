@@ -157,6 +157,8 @@ class Guard:
         wish = Call(tool, call_id, arguments, None, turn, proposed)
         begun = self.begin(wish, scope=scope)
         if isinstance(begun, Refused):
+            if begun.handed_out is not None:  # outside of a run, nobody knows what whoever catches the error does with it
+                begun.handed_out()
             raise begun.error() from begun.cause
         with begun.inside():
             begun.start()

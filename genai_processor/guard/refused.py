@@ -37,7 +37,8 @@ class Refused:
         recorded: The recorded result that answers this very call, if it is at hand: then nothing was refused, it is done.
         cause: What kept the ledger from answering.
         bound: The call, as its spans see it.
-        handed_out: To be called when whoever called is given the recorded result, if that has to be noted.
+        handed_out: To be called when whoever called is given the recorded result, if its run has to know.
+        delivers: To be called then, too, if the ledger has to know.
     """
 
     tool: str
@@ -49,6 +50,7 @@ class Refused:
     cause: BaseException | None = None
     bound: Bound | None = None
     handed_out: Callable[[], None] | None = None
+    delivers: Callable[[], None] | None = None
 
     def error(self) -> ToolSpanCommitmentError:
         """Return the exception that says so; raise it `from` `cause`."""

@@ -160,7 +160,9 @@ def hand_out(refused: Refused, threads: Threads | None = None) -> None:
         threads: Where to tell the ledger; None tells it right here.
     """
     if refused.handed_out is not None:
-        soon(threads, refused.handed_out)
+        refused.handed_out()
+    if refused.delivers is not None:
+        soon(threads, refused.delivers)
 
 
 def answer(guard: Guard, refused: Refused, manners: Manners) -> Any:

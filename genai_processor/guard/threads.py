@@ -41,7 +41,14 @@ class Threads:
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="GenAIProcessorGuard")
-            return self._pool.submit(copy_context().run, function)
+            return self._pool.submit(copy_context().run, _called, function)
+
+
+def _called(function: Callable[[], _T]) -> _T:
+    try:
+        return function()
+    except StopIteration as error:  # of a function of the user's: no future takes it, so whoever waits would for ever
+        raise RuntimeError("a function that the guard has called raised StopIteration") from error
 
 
 async def ask(threads: Threads | None, function: Callable[[], _T], if_cancelled: Callable[[_T], object]) -> _T:

@@ -273,12 +273,19 @@ def test_who_enforces_claims_the_body_of_a_call_that_another_guard_only_observes
     assert done == [1]
 
 
-@pytest.mark.parametrize("kinds", [("memory", "memory"), ("memory", "sqlite"), ("sqlite", "memory")])
+@pytest.mark.parametrize("kinds", [("memory", "memory"), ("memory", "one"), ("one", "memory"), ("one", "other")])
 def test_a_call_inside_one_of_another_ledger_makes_nothing_unknown(tmp_path: Path, kinds: tuple[str, str]) -> None:
-    outer, inner = (Guard("memory:" if kind == "memory" else f"sqlite:///{tmp_path}/ledger.db") for kind in kinds)
+    outer, inner = (Guard("memory:" if kind == "memory" else f"sqlite:///{tmp_path}/{kind}.db") for kind in kinds)
     for order in range(3):
         with outer.call("agent", None, {"order": order}, scope="s"):
             assert pay(inner, order=order, fails=False)
+
+
+def test_a_failure_inside_a_call_is_the_calls_own_where_two_guards_have_one_file(tmp_path: Path) -> None:
+    outer, inner = (Guard(f"sqlite:///{tmp_path}/ledger.db") for _ in range(2))
+    with outer.call("agent", None, {"order": 1}, scope="s"):
+        assert pay(inner)
+    assert entries(outer, State.QUARANTINED) == 2
 
 
 # -- arguments and names that fight back ------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from genai_processor.guard.attempt import Attempt
 from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.refused import Recorded, Refused
-from genai_processor.guard.running import Manners, arun, running
+from genai_processor.guard.running import Manners, arun, hand_out, running
 from genai_processor.guard.runs import Run, current_run, in_run
 from genai_processor.guard.streams import run_of_asteps
 from genai_processor.guard.threads import Threads, tell
@@ -289,6 +289,7 @@ def test_a_busy_ledger_keeps_no_run_from_its_own_result(tmp_path: Path) -> None:
             answer = guard.begin(Call("pay", "toolu_2", {"order": 1}, turn="turn 2"))
             assert isinstance(answer, Refused)
             assert answer.recorded == Recorded("paid")
+            hand_out(answer)
             other.execute("BEGIN IMMEDIATE")
         return "done"
 

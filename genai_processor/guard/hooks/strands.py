@@ -22,7 +22,7 @@ from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks.base import Hook, Target, argument, is_replayed, same_calls
 from genai_processor.guard.refused import Refused
-from genai_processor.guard.running import Manners, answer, claim, started, tell_end
+from genai_processor.guard.running import Manners, answer, claim, hand_out, started, tell_end
 from genai_processor.guard.streams import Steps, run_of_asteps, stepwise
 from genai_processor.guard.threads import tell
 from genai_processor.guard.variables import holding
@@ -95,6 +95,7 @@ def _stream(guard: Guard, stream: AsyncGenerator[Any, None], context: Any) -> As
 async def _guarded(guard: Guard, wish: Call, stream: AsyncGenerator[Any, None], manners: Manners) -> AsyncIterator[Steps]:
     begun = await claim(guard, wish)
     if isinstance(begun, Refused):
+        hand_out(begun, guard.threads)
         yield Steps(_only(answer(guard, begun, manners)), nullcontext)
         return
     try:
