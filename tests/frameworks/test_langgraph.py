@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import operator
+from types import SimpleNamespace
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -258,6 +259,24 @@ def test_a_tool_called_in_a_node_of_ones_own_knows_its_turn(guarded: Install) ->
     state = run_async(made.compile())
     entries = [*guard.ledger.by_call("thread-1", "toolu_a1"), *guard.ledger.by_call("thread-1", "toolu_b2")]
     assert [entry.turn for entry in entries] == [state["messages"][1].id] * 2
+
+
+@pytest.mark.parametrize("calls", [[SimpleNamespace(id="toolu_a1")], [{"function": {"name": "refund"}}], 7, "toolu_a1"])
+@pytest.mark.parametrize("mode", ["observe", "enforce"])
+def test_messages_that_are_not_langchains_tell_no_turn(guarded: Install, mode: str, calls: Any) -> None:
+    """As where a node asks a provider's own client, and keeps what that returned."""
+
+    class Chat(TypedDict):
+        messages: list[Any]
+
+    guard, world = guarded(mode=mode), World()
+    [call], one = response([refund("toolu_a1")]).tool_calls, paying(world)
+    made = StateGraph(Chat)
+    made.add_node("calls", lambda state: {"messages": [one.invoke(call)]})
+    made.add_edge(START, "calls")
+    made.compile().invoke({"messages": [SimpleNamespace(tool_calls=calls)]}, THREAD)
+    assert world.effects == ["o1"]
+    assert [entry.turn for entry in guard.ledger.by_call("thread-1", "toolu_a1")] == [None]
 
 
 def test_a_refused_coroutine_is_not_left_behind(guarded: Install, recwarn: pytest.WarningsRecorder) -> None:

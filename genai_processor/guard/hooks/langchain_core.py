@@ -109,12 +109,12 @@ def _proposal(config: Mapping[str, Any], call_id: str | None) -> _Proposal:
         return _UNKNOWN
     configurable = config.get("configurable", {})
     for message in reversed(_messages(configurable)):
-        calls = getattr(message, "tool_calls", None) or ()
-        own = next((call for call in calls if call["id"] == call_id), None)
+        calls = _calls(message)
+        own = next((call for call in calls if call.get("id") == call_id), None)
         if own is not None:
             # A graph gives its messages ids. One that does not: of the state from which this step of it began.
             steps = tuple((configurable.get("checkpoint_map") or {}).values())
-            turn = message.id or (steps[-1] if steps else None)
+            turn = getattr(message, "id", None) or (steps[-1] if steps else None)
             return _Proposal(turn, same_calls(_named(own), map(_named, calls)))
     return _UNKNOWN
 
@@ -130,8 +130,14 @@ def _messages(configurable: Mapping[str, Any]) -> list[Any]:
     return list(messages) if isinstance(messages, Iterable) else []
 
 
+def _calls(message: Any) -> list[Mapping[str, Any]]:
+    """The calls of a message; none if it is one of somebody else's, which a graph may hold, too."""
+    calls = getattr(message, "tool_calls", None)
+    return [call for call in calls if isinstance(call, Mapping)] if isinstance(calls, (list, tuple)) else []
+
+
 def _named(call: Mapping[str, Any]) -> tuple[str, Any]:
-    return call["name"], call["args"]
+    return call.get("name", ""), call.get("args")
 
 
 # -- where the body runs -------------------------------------------------------------------------------------------------
