@@ -21,6 +21,7 @@ from benchmarks.incidents.scripts import WRONG, ask
 from benchmarks.incidents.strands import INCIDENTS, agent, failing, paying
 from genai_processor.errors import ToolSpanCommitmentError
 from genai_processor.guard import bindings
+from genai_processor.guard.actions import action_digest
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks.strands import HOOK
 from genai_processor.ledger import Entry, State
@@ -223,6 +224,17 @@ def test_structured_output_is_not_claimed(guarded: Install) -> None:
     made = agent([], [("Refund", {"order": "o9"})])
     assert made("refund", structured_output_model=Refund).structured_output == Refund(order="o9")
     assert states(guard) == {}
+
+
+def test_a_result_that_is_handed_to_code_is_delivered_with_that(guarded: Install) -> None:
+    guard, world = guarded(), World()
+    made = agent([paying(world)])
+    made.tool.refund(order="o9")
+    [entry] = guard.ledger.by_action(made.session_id, "refund", action_digest({"order": "o9"}))
+    guard.ledger.undeliver(entry)
+    for _ in range(2):
+        made.tool.refund(order="o9")
+    assert world.effects == ["o9", "o9"]
 
 
 (
