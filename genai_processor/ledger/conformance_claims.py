@@ -216,6 +216,16 @@ def _an_idempotent_tools_intent_is_in_its_id(at: Bench) -> None:
     expect(released.intent == first.intent, "a released attempt is one at the same intent")
 
 
+def _an_id_that_tells_nothing_tells_no_intent(at: Bench) -> None:
+    """A provider takes two calls of one key for one, and leaves the second one out."""
+    wishes = [("call_0", "d1"), ("call_0", "d2"), ("call_0", "d1"), ("toolu_1a2b", "d1"), ("toolu_1a2b", "d2")]
+    entries = []
+    for call_id, digest in wishes:
+        entries.append(at.granted(call_id, digest=digest, turn=None, effect="idempotent"))
+        at.ledger.finish(entries[-1], Outcome.RETURNED)
+    expect(len({entry.intent for entry in entries}) == len(wishes), "two calls have one intent")
+
+
 def _who_observes_is_granted_and_told(at: Bench) -> None:
     failed = at.failed()
     answer = at.watched("toolu_new1", turn="t2", effect="idempotent")
@@ -247,5 +257,6 @@ CHECKS: Final = (
     _an_idempotent_tool_is_tried_again_under_its_id,
     _an_idempotent_tool_goes_on_from_what_a_witness_saw,
     _an_idempotent_tools_intent_is_in_its_id,
+    _an_id_that_tells_nothing_tells_no_intent,
     _who_observes_is_granted_and_told,
 )

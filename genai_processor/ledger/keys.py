@@ -22,10 +22,11 @@ def idempotency_key_of(entry: Entry) -> str:
 def intent_of(claim: Claim) -> str | None:
     """Return the intent of an idempotent tool's call, or None if its id does not tell.
 
-    It is made of the id alone, so that the call has the same key even where the ledger has forgotten its first attempt.
+    It is made of what makes two claims one call, so that the call has the same key even where the ledger has forgotten its
+    first attempt. An id that merely counts means one call within its turn only: where no turn is known, it means none.
     """
-    if claim.call_id is None:
+    counts = claim.call_id is not None and index_like(claim.call_id, claim.tool)
+    if claim.call_id is None or (counts and claim.turn is None):
         return None
-    turn = claim.turn if index_like(claim.call_id, claim.tool) else None
-    key = json.dumps([claim.scope, claim.tool, claim.call_id, turn])
+    key = json.dumps([claim.scope, claim.tool, claim.call_id, claim.turn if counts else None, claim.digest])
     return hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
