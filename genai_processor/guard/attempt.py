@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
 from genai_processor.forks import call_in_child
-from genai_processor.guard.bindings import Bound, inside
+from genai_processor.guard.bindings import Bound, GuardOutcome, inside
 from genai_processor.ledger.entries import Entry
 from genai_processor.ledger.requests import Outcome
 
@@ -138,6 +138,10 @@ class Attempt:
         if self.bound.over:
             return
         self.bound.over = True
+        if outcome is Outcome.REJECTED and self.bound.unseen:  # of what its ledger would have known better by
+            outcome = Outcome.FAILED
+        if outcome is Outcome.FAILED and (self.entry is not None or self.bound.outcome is GuardOutcome.UNGUARDED):
+            self.bound.failed_unseen()
         self.bound.never_began = outcome is Outcome.REJECTED and not self.bound.outside
         try:
             self._finish(self, outcome, reason, value)

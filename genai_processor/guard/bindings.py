@@ -59,9 +59,12 @@ class Bound:
         body_failed: That function did not end well.
         span_failed: A span of it shows a failure.
         has_span: A span is bound to it.
+        around: The call in whose body it is made, where the ledger of that one knows nothing of it.
+        unseen: A call was made inside it of which its ledger knows nothing.
     """
 
     __slots__ = (
+        "around",
         "body_failed",
         "call_id",
         "digest",
@@ -81,6 +84,7 @@ class Bound:
         "span_failed",
         "started",
         "tool",
+        "unseen",
     )
 
     def __init__(
@@ -116,6 +120,22 @@ class Bound:
         self.body_failed = False
         self.span_failed = False
         self.has_span = False
+        self.around: Bound | None = None
+        self.unseen = False
+
+    def runs_unseen(self) -> None:
+        """Note that it runs, with all those around it: none of their ledgers will hear of that."""
+        outer = self.around
+        while outer is not None:
+            outer.unseen = True
+            outer = outer.around
+
+    def failed_unseen(self) -> None:
+        """Note that it did not end well, likewise."""
+        outer = self.around
+        while outer is not None:
+            outer.body_failed = True
+            outer = outer.around
 
     @property
     def claimed(self) -> bool:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from operator import methodcaller
 from typing import Any, Final
 
 from opentelemetry import trace
@@ -145,6 +146,9 @@ class Desk:
             told = refused(claim.tool, claim.call_id, answer.overruled)
             _log.warning("The guard only observes, so this call runs. In mode enforce: %s", told.text)
         bound = self._bound(claim, outcome, reason, answer.entry)
+        if claim.parent is None:
+            bound.around = bindings.current()
+            bound.runs_unseen()
         attempt = Attempt(
             bound,
             answer.entry,
@@ -224,6 +228,9 @@ class Desk:
         entry_id = None if parent is None else parent.entry_id
         ledger = None if parent is None else parent.ledger
         bound = Bound(call.tool, self._mode.value, outcome, scope=scope, entry_id=entry_id, ledger=ledger)
+        bound.around = parent
+        if outcome is GuardOutcome.UNGUARDED:
+            bound.runs_unseen()
         self._bind(bound)
         self.notes.decided(self._mode, outcome)
         return Attempt(bound, None, self._finish, run=run, not_started_on=not_started_on)
@@ -320,14 +327,14 @@ class Desk:
     def undelivered(self, entries: tuple[Entry, ...]) -> None:
         """Note results that no model has seen."""
         for entry in entries:
-            told = self.write(partial(_undeliver, entry=entry), entry)
+            told = self.write(methodcaller("undeliver", entry), entry)
             if not told and len(self._never_told) < _MOST_LOST:  # there it goes on to count as delivered
                 self._never_told.add((entry.scope, entry.tool))
 
     def delivered(self, entries: tuple[Entry, ...]) -> None:
         """Note results that were handed back, and that a model has seen now."""
         for entry in entries:
-            self.write(partial(_deliver, entry=entry), entry)
+            self.write(methodcaller("deliver", entry), entry)
 
     def _effect(self, call: Call) -> Effect:
         declared = self._policy.effect(call.tool)
@@ -336,11 +343,3 @@ class Desk:
 
 def _untold(claim: Claim) -> LedgerUnavailableError:
     return LedgerUnavailableError(f"the ledger has yet to be told how an earlier call of {claim.tool} ended")
-
-
-def _undeliver(ledger: Ledger, entry: Entry) -> None:
-    ledger.undeliver(entry)
-
-
-def _deliver(ledger: Ledger, entry: Entry) -> None:
-    ledger.deliver(entry)

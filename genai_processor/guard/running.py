@@ -184,11 +184,13 @@ def _raised(attempt: Attempt, error: BaseException, manners: Manners) -> None:
 
 
 def _returned(attempt: Attempt, value: Any, manners: Manners) -> None:
-    if manners.pauses(value):
+    try:
+        pauses, failure = manners.pauses(value), manners.failure(value)
+    except Exception:  # noqa: BLE001 - a result of any class, whose own code is run here
+        pauses, failure = False, "unreadable_result"
+    if pauses:
         attempt.end(Outcome.PAUSED)
-        return
-    failure = manners.failure(value)
-    if isinstance(failure, BaseException):
+    elif isinstance(failure, BaseException):
         _raised(attempt, failure, manners)
     elif failure is not None:
         attempt.failed(failure, awaits_start=manners.awaits_start)

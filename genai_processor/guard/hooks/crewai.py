@@ -180,8 +180,10 @@ def _manners(awaits_start: bool = True) -> Manners:
 
 
 def _failure(value: Any) -> str | None:
+    if type(value).__name__ != "ToolFailure":
+        return None
     reason = getattr(value, "reason", None)
-    return str(getattr(reason, "value", reason)) if type(value).__name__ == "ToolFailure" else None
+    return str(getattr(reason, "value", reason))
 
 
 class _Text(str):
