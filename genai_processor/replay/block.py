@@ -59,6 +59,11 @@ class Replaying:
         )
 
     @property
+    def instructions_not_compared(self) -> frozenset[str]:
+        """Keys of the models that were instructed with what the record does not have: instructions were not compared."""
+        return frozenset(self._session.uninstructed)
+
+    @property
     def stopped(self) -> ReplayError | None:
         """Why it was stopped, or None."""
         return self._session.stopped

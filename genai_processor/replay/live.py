@@ -78,6 +78,12 @@ def without_places(parts: Sequence[Part]) -> list[Part]:
     return [part._replace(position=-1) if part.kind is PartKind.RESULT else part for part in parts]
 
 
+def same_places(parts: Sequence[Part], recorded: Sequence[Part]) -> bool:
+    """Whether each result answers the call that the record says it does, where the record says so."""
+    now, known = ([part.position for part in one if part.kind is PartKind.RESULT] for one in (parts, recorded))
+    return all(there in (-1, here) for here, there in zip(now, known, strict=True))
+
+
 def instructions_of(prompt: Prompt) -> list[str]:
     """Every text that a model is instructed with, beside its messages or among them."""
     texts = [part.value for part in prompt.parts if part.role is Role.SYSTEM and isinstance(part.value, str)]
@@ -99,6 +105,20 @@ def same_system(node: Node, prompt: Prompt) -> bool:
     return node.inputs.system in {
         content_digest(shape) for one in (said, prompt.instructions, texts) for shape in _shapes(one)
     }
+
+
+def leaves_instructions_out(node: Node, prompt: Prompt) -> bool:
+    """Whether a model is instructed with something that the record does not have, so that it was not compared."""
+    texts = [part.value for part in prompt.parts if part.role is Role.SYSTEM and isinstance(part.value, str)]
+    said = instructions_of(prompt)
+    left = [said, prompt.instructions, texts] if node.inputs.system else []
+    digested = next((one for one in left if node.inputs.system in map(content_digest, _shapes(one))), ())
+    recorded = {
+        part.value.strip() if isinstance(part.value, str) else None for part in node.inputs.parts if part.role is Role.SYSTEM
+    }
+    if None in recorded or any(joined.strip() in recorded for joined in _joined(said)):
+        return False
+    return any(text.strip() not in recorded and text not in digested for text in said if text.strip())
 
 
 def _joined(texts: Sequence[str]) -> list[str]:

@@ -17,11 +17,21 @@ from genai_processor.replay.boundary import is_verifiable
 from genai_processor.replay.decisions import Choice, Plan
 from genai_processor.replay.digests import content_digest
 from genai_processor.replay.executions import Answer, is_value
-from genai_processor.replay.live import Keys, Prompt, instructions_of, key_of_prompt, same_system, without_places
+from genai_processor.replay.live import (
+    Keys,
+    Prompt,
+    instructions_of,
+    key_of_prompt,
+    leaves_instructions_out,
+    same_places,
+    same_system,
+    without_places,
+)
 from genai_processor.replay.parts import Part, PartKind, PartList, Role
 from genai_processor.replay.proposals import Frame, Proposals
 from genai_processor.replay.records import Ending, Node, Operation, Outcome, State
 from genai_processor.replay.retrievals import Retrievals
+from genai_processor.replay.same_prompts import Descent, has_other_ids
 from genai_processor.replay.stopping import Latch, named
 from genai_processor.replay.values import difference
 
@@ -56,6 +66,9 @@ class Session(Latch):
         self.patience = patience
         self._enter = enter
         self._whole = whole
+        self.uninstructed: set[str] = set()  # answered, though the record lacks instructions that there are now
+        self._lenient = allow_unverified
+        self._descent = Descent(plan)
         self._proposals = Proposals(self, self._answerable, lenient=allow_unverified)
         self._retrievals = Retrievals(self)
         self._by_prompt: defaultdict[bytes, list[Node]] = defaultdict(list)
@@ -155,20 +168,40 @@ class Session(Latch):
             found = self._by_prompt.get(key_of_prompt(prompt.parts), [])
             if not found and self._unplaced:
                 found = self._unplaced.get(key_of_prompt(without_places(prompt.parts)), [])
+                found = [node for node in found if same_places(prompt.parts, node.inputs.parts)]
             free = [node for node in found if node.key not in self.answered]
             free.sort(key=lambda node: self._rank(node, prompt, frame))
-            node = free[0] if free and same_system(free[0], prompt) else None
+            node = self._first(free, prompt, frame) if free and same_system(free[0], prompt) else None
             if node is not None:
                 self.answered[node.key] = 1
+                if leaves_instructions_out(node, prompt):
+                    self.uninstructed.add(node.key)
         if node is None:
             self._nobody_was_asked(prompt, found, free, frame)
         return node
+
+    def _first(self, free: list[Node], prompt: Prompt, frame: Frame) -> Node:
+        """The one that is meant of nodes in the order of their ranks."""
+        if len(free) == 1:
+            return free[0]
+        best = self._rank(free[0], prompt, frame)
+        firsts = self._descent.firsts([node for node in free if self._rank(node, prompt, frame) == best])
+        if not self._lenient and not self._descent.are_alike(firsts):
+            self.stop(
+                ReplayRefusedError(
+                    f"In the record {len(firsts)} model calls were asked the same and went on differently, and nothing "
+                    f"tells which of them is meant here: {', '.join(map(named, firsts[:5]))}",
+                    nodes=tuple(node.key for node in firsts),
+                )
+            )
+        return firsts[0]
 
     def _rank(self, node: Node, prompt: Prompt, frame: Frame) -> tuple[bool, ...]:
         """Of several that were asked the same, the least is meant."""
         calls = {part.tool for part in node.outcome.parts if part.kind is PartKind.CALL}
         return (
             not same_system(node, prompt),
+            has_other_ids(node, prompt.parts),
             not self._is_of(node, frame),
             None not in (prompt.agent, node.agent_name) and prompt.agent != node.agent_name,
             prompt.tools is not None and not calls <= prompt.tools,

@@ -17,11 +17,12 @@ from langchain_core.messages import AIMessage
 from langchain_core.tools import StructuredTool
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
+from langgraph.prebuilt.tool_node import ToolCallRequest
 from support.plans import Making, answered, calls, says, user
 from support.trapped_langgraph import TrappedModel
 from support.traps import Trap
 
-from genai_processor.errors import ReplayDivergence
+from genai_processor.errors import ReplayDivergence, ReplayRefusedError
 from genai_processor.replay import replaying
 from genai_processor.replay.digests import part_digest
 from genai_processor.replay.parts import PartKind, Role
@@ -177,3 +178,11 @@ def test_a_tool_that_an_entered_one_runs_by_itself_is_answered_and_not_run(trap:
     with replaying(made.plan(), enter=("delegate",), whole=False) as run:
         assert boss.invoke(given)["messages"][-1].content == "found"
     assert made.nodes[4].key in run.answered
+
+
+def test_a_version_without_what_the_hook_calls_is_refused_before_anything_runs(
+    trap: Trap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(ToolCallRequest, "override")
+    with pytest.raises(ReplayRefusedError, match="override"), replaying(recorded().plan()):
+        trap.spring("the block")

@@ -17,6 +17,7 @@ pytest.importorskip("pydantic_ai")
 from pydantic import BaseModel
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart
+from pydantic_ai.models import StreamedResponse
 from pydantic_ai.models.function import FunctionModel
 from support.plans import Making, answered, calls, retrievals, says, user
 from support.traps import Trap
@@ -322,3 +323,30 @@ def test_a_recorded_failure_of_a_model_is_of_its_own_class(trap: Trap) -> None:
     assert str(caught.value) == text
     with pytest.raises(AttributeError, match="status_code of this ModelHTTPError is not recorded"):
         assert caught.value.status_code
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(StreamedResponse, "get"), (StreamedResponse, "_get_event_iterator")],
+)
+def test_a_version_without_what_the_hook_calls_is_refused_before_anything_runs(
+    owner: type, name: str, trap: Trap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(owner, name)
+    with pytest.raises(ReplayRefusedError, match=name), replaying(retrievals().plan()):
+        trap.spring("the block")
+
+
+def test_a_version_whose_model_cannot_be_overridden_is_refused_before_anything_runs(
+    trap: Trap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Agent, "override", lambda self: None)
+    with pytest.raises(ReplayRefusedError, match="override has no model"), replaying(retrievals().plan()):
+        trap.spring("the block")
+
+
+def test_a_version_that_keeps_the_overriding_model_elsewhere_is_refused(trap: Trap) -> None:
+    mine = agent(trap)
+    del mine._override_model
+    with pytest.raises(ReplayRefusedError, match="overridden"), replaying(retrievals().plan()):
+        swallow(mine)

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from support.plans import Making, answered, calls, failure, retrievals, says, user
 
 from genai_processor.errors import ReplayDivergence, ReplayRefusedError
-from genai_processor.replay.block import replaying
+from genai_processor.replay.block import Replaying, replaying
 from genai_processor.replay.live import Prompt, parts_of
-from genai_processor.replay.parts import EMPTY, PartKind, part_list
+from genai_processor.replay.parts import EMPTY, PartKind, Role, part_list
 from genai_processor.replay.plan import plan
 from genai_processor.replay.records import EdgeKind, Ending, Node, Outcome, State
 from genai_processor.replay.session import Session
 from genai_processor.replay.stopping import Stop
+from genai_processor.replay.values import text_part
 
 TWO = "cd" * 16
 NOTHING = Outcome(Ending.UNKNOWN, State.NOT_RECORDED, EMPTY)
@@ -278,6 +279,97 @@ def test_of_equal_prompts_a_failure_comes_first_and_what_ends_a_run_last() -> No
     made.chat("03" * 8, [user("u")], failure("RateLimitError", "slow down"))
     one = session(made)
     assert [asked(one, said("user", "u")).span_ids[0][:2] for _ in range(3)] == ["03", "02", "01"]
+
+
+def branches(*ends: str, ids: str = "") -> Making:
+    """Branches that ask the same, are told to ask the same, and end as is given."""
+    made = Making()
+    for n, end in enumerate(ends):
+        call = calls("search", {"query": "q"}, f"{ids}{n}" if ids else "c")
+        made.chat(f"{3 * n + 1:016x}", [user("u")], [call])
+        made.tool(f"{3 * n + 2:016x}", call, "found")
+        made.chat(f"{3 * n + 3:016x}", [user("u"), call, answered(call, "found")], [says(end)])
+    return made
+
+
+def read(call_id: str) -> list[Any]:
+    call = {"type": "tool_call", "id": call_id, "name": "search", "arguments": {"query": "q"}}
+    result = {"type": "tool_call_response", "id": call_id, "result": "found"}
+    return [said("user", "u"), {"role": "assistant", "parts": [call]}, {"role": "tool", "parts": [result]}]
+
+
+@pytest.mark.parametrize("ends", [("a", "b"), ("a", "a", "b"), ("a", "b", "c")])
+def test_branches_that_asked_the_same_and_went_on_differently_are_not_guessed(ends: tuple[str, ...]) -> None:
+    one = session(branches(*ends, ids="c"))
+    with pytest.raises(Stop):
+        asked(one, said("user", "u"))
+    assert isinstance(one.stopped, ReplayRefusedError)
+    assert "nothing tells which" in str(one.stopped)
+    assert len(one.stopped.nodes) == len(ends)
+    made = Making()
+    for n, end in enumerate(ends):
+        made.chat(f"{n + 1:016x}", [user("u")], [says(end)])
+    with pytest.raises(Stop):
+        asked(session(made), said("user", "u"))
+    assert asked(session(made, allow_unverified=True), said("user", "u")).span_ids == (f"{1:016x}",)
+
+
+def test_branches_that_asked_the_same_and_went_on_alike_are_interchangeable() -> None:
+    one = session(branches("a", "a", ids="c"))
+    assert len({asked(one, said("user", "u")).key for _ in range(2)}) == 2
+
+
+def test_a_prompt_is_of_the_branch_whose_call_it_holds() -> None:
+    one = session(branches("a", "b", ids="c"), allow_unverified=True)
+    for _ in range(2):
+        asked(one, said("user", "u"))
+    assert asked(one, *read("c1")).outcome.parts[0].value == "b"
+    assert asked(one, *read("c0")).outcome.parts[0].value == "a"
+
+
+def test_of_equal_prompts_what_comes_of_another_is_not_first() -> None:
+    made = Making()
+    last = made.chat("01" * 8, [user("u")], [says("after")])
+    first = made.chat("02" * 8, [user("u")], [says("before")])
+    made.edge(EdgeKind.LINK, first, last, -1)
+    one = session(made)
+    assert [asked(one, said("user", "u")).key for _ in range(2)] == [first.key, last.key]
+
+
+def test_a_result_whose_call_is_recorded_has_to_answer_it_though_another_s_is_not() -> None:
+    made = twins(3, "a", "b", "c")
+    last = made.nodes[-1]
+    parts = [part._replace(position=-1) if part.value == "c" else part for part in last.inputs.parts]
+    made.nodes[-1] = last._replace(inputs=last.inputs._replace(parts=part_list(parts)))
+    echoes = [{"type": "tool_call", "id": f"c{n}", "name": "search", "arguments": {"query": "q"}} for n in range(3)]
+
+    def history(*answers: int) -> list[Any]:
+        results = [{"type": "tool_call_response", "id": f"c{n}", "result": "abc"[at]} for at, n in enumerate(answers)]
+        return [said("user", "u"), {"role": "assistant", "parts": echoes}, {"role": "tool", "parts": results}]
+
+    assert asked(session(made), *history(0, 1, 2)).key == last.key
+    one = session(made)
+    with pytest.raises(Stop):
+        asked(one, *history(1, 0, 2))
+    assert isinstance(one.stopped, ReplayDivergence)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "instructions", "left_out"),
+    [
+        ((), (), False),
+        ((), ("be brief",), True),
+        (("be brief",), ("be brief",), False),
+        (("be brief",), ("be brief", "b"), True),
+    ],
+)
+def test_instructions_that_the_record_lacks_are_named(recorded: Any, instructions: Any, left_out: bool) -> None:
+    made = Making()
+    system = [text_part(text, Role.SYSTEM) for text in recorded]
+    node = made.chat("01" * 8, [*system, user("u")], [says("a")])
+    one = session(made)
+    asked(one, said("user", "u"), instructions=instructions)
+    assert Replaying(one).instructions_not_compared == ({node.key} if left_out else set())
 
 
 def test_a_record_without_values_or_without_a_run_is_refused_before_anything_runs() -> None:

@@ -52,6 +52,13 @@ class Hook(NamedTuple):
     targets: tuple[Target, ...]
 
 
+def as_ever(
+    session: Session, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """The wrapper of what a hook calls itself: a target only so that a version without it is refused at the start."""
+    return wrapped(*args, **kwargs)
+
+
 async def value_of(
     session: Session, answer: Answer, modules: tuple[str, ...] = (), makers: Mapping[str, Make] | None = None
 ) -> Any:

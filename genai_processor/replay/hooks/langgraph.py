@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from typing import Any
 
-from genai_processor.replay.hooks.base import Hook, Target
+from genai_processor.replay.hooks.base import Hook, Target, as_ever
 from genai_processor.replay.hooks.langchain_tools import as_answered, as_recorded, entered
 from genai_processor.replay.session import Session
 
@@ -78,6 +78,7 @@ HOOK = Hook(
     (
         Target("langgraph.prebuilt.tool_node", "ToolNode._execute_tool_sync", ("request",), _execute),
         Target("langgraph.prebuilt.tool_node", "ToolNode._execute_tool_async", ("request",), _aexecute),
+        Target("langgraph.prebuilt.tool_node", "ToolCallRequest.override", (), as_ever),
         Target("langgraph.pregel", "Pregel.stream", ("input",), _stream),
         Target("langgraph.pregel", "Pregel.astream", ("input",), _astream),
     ),

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from genai_processor.errors import ReplayRefusedError
 from genai_processor.replay.handed_back import exception_of
-from genai_processor.replay.hooks.base import Hook, Target, arguments_text, handed
+from genai_processor.replay.hooks.base import Hook, Target, arguments_text, as_ever, handed
 from genai_processor.replay.live import Message, Prompt, parts_of
 from genai_processor.replay.parts import PartKind
 from genai_processor.replay.records import Ending
@@ -32,7 +32,10 @@ async def _run(
     session.check()
     async with AsyncExitStack() as stack:
         stack.enter_context(session.frame())
-        overridden = agent._override_model.get()
+        override = getattr(agent, "_override_model", None)
+        if override is None:
+            session.stop(ReplayRefusedError("pydantic-ai does not tell the model that an agent is overridden with"))
+        overridden = override.get()
         given = overridden.value if overridden is not None else kwargs.get("model") or agent.model
         model = _model(session, given, agent)
         with agent.override(model=model):  # stronger than the argument, and than a model that tests have set
@@ -204,6 +207,9 @@ HOOK = Hook(
     "pydantic-ai",
     (
         Target("pydantic_ai.agent", "Agent.iter", ("user_prompt", "model"), _iter),
+        Target("pydantic_ai.agent", "Agent.override", ("model",), as_ever),
+        Target("pydantic_ai.models", "StreamedResponse._get_event_iterator", (), as_ever),
+        Target("pydantic_ai.models", "StreamedResponse.get", (), as_ever),
         Target("pydantic_ai.direct", "_prepare_model", ("model",), _direct),
         Target("pydantic_ai.embeddings", "Embedder.embed", ("inputs",), _embed, optional=True),
     ),
