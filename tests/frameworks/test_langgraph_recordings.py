@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("langgraph")
-pytest.importorskip("langchain")
+pytest.importorskip("langchain", minversion="1.0")  # a replay refuses those before
 
 from langchain.agents import create_agent
 from langchain.agents.middleware import ToolRetryMiddleware

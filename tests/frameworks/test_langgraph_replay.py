@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("langgraph")
-pytest.importorskip("langchain_core")
+pytest.importorskip("langchain_core", minversion="1.0")  # a replay refuses those before
 
 from langchain_core.messages import BaseMessage
 from langchain_core.tools import StructuredTool

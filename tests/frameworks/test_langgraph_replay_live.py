@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import pytest
 
 pytest.importorskip("langgraph")
+pytest.importorskip("langchain_core", minversion="1.0")  # a replay refuses those before
 
 from langchain_core.language_models import BaseChatModel, FakeListLLM
 from langchain_core.messages import AIMessage, AIMessageChunk

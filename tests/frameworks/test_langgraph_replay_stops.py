@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("langgraph")
+pytest.importorskip("langchain_core", minversion="1.0")  # a replay refuses those before
 
 from langchain_core.messages import AIMessage
 from langchain_core.tools import StructuredTool
