@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from smolagents import ChatMessage, CodeAgent, LogLevel, Model, Tool, ToolCallingAgent, tool
+from smolagents import ChatMessage, CodeAgent, LogLevel, Model, Tool, ToolCallingAgent, local_python_executor, tool
 from smolagents.models import (
     ChatMessageStreamDelta,
     ChatMessageToolCall,
@@ -24,6 +24,9 @@ from benchmarks.incidents.bodies import Body, Late, loses_first, only_o9_works, 
 from benchmarks.incidents.kit import Incident, Story, World
 from benchmarks.incidents.other_process import in_two_processes, main, pays_and_dies
 from benchmarks.incidents.scripts import FIRST, SECOND, Call, Turn, both, next_turn, once
+
+CODE_HAS_DEADLINES = hasattr(local_python_executor, "ThreadPoolExecutor")
+"""From 1.24 on."""
 
 END = 'final_answer("done")'
 """The last piece of code."""
@@ -221,7 +224,11 @@ INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.TRIED_AGAIN, "by a loop in code", in_code(loses_first, LOOP), 2, 1),
     Incident(Story.SAME_ID, "", told(loses_first, scripts.SAME_ID), 2, 1),
     Incident(Story.RUN_AGAIN, "the tool directly", called_directly, 2, 1),
-    Incident(Story.TIMED_OUT, "in code", in_code(_slow, CALL, CALL, executor_kwargs={"timeout_seconds": 1}), 2, 1),
+    *(
+        [Incident(Story.TIMED_OUT, "in code", in_code(_slow, CALL, CALL, executor_kwargs={"timeout_seconds": 1}), 2, 1)]
+        if CODE_HAS_DEADLINES
+        else []
+    ),
     Incident(Story.LATE, "", late_in_thread, 2, 1),
     Incident(Story.STREAMED, "", streamed, 2, 1),
     Incident(Story.PARALLEL, "", told(pays_in_thread, scripts.THREE_ORDERS), 3, 3),

@@ -25,6 +25,8 @@ from benchmarks.incidents.smolagents import agent, coder, refund_that_fails, ref
 from genai_processor.errors import ToolSpanCommitmentError
 from genai_processor.guard.hooks.smolagents import HOOK
 
+POOLS = (smolagents.agents, *([local_python_executor] if stories.CODE_HAS_DEADLINES else []))
+
 test_bare, test_observed, test_enforced, test_enforced_on_a_ledger_in_a_file = incident_tests(stories.INCIDENTS)
 test_a_success_is_completed_and_the_turn_is_noted, test_the_latest_guard_is_asked_and_only_it = telling_tests(stories)
 
@@ -237,10 +239,8 @@ def test_the_body_gets_the_key_of_its_intent_and_a_released_retry_the_same(kind:
 
 def test_uninstalling_gives_the_pools_back() -> None:
     with hooked():
-        assert local_python_executor.ThreadPoolExecutor is not ThreadPoolExecutor
-        assert smolagents.agents.ThreadPoolExecutor is not ThreadPoolExecutor
-    assert local_python_executor.ThreadPoolExecutor is ThreadPoolExecutor
-    assert smolagents.agents.ThreadPoolExecutor is ThreadPoolExecutor
+        assert all(module.ThreadPoolExecutor is not ThreadPoolExecutor for module in POOLS)
+    assert all(module.ThreadPoolExecutor is ThreadPoolExecutor for module in POOLS)
 
 
 (
