@@ -90,9 +90,9 @@ ARROWS = {
     "spans": {"errors"},
     "ledger": {"spans.values", "errors", "forks"},
     "retry": {"spans", "errors", "forks", "attributes"},
-    "guard": {"retry", "ledger", "spans", "settings", "errors", "forks", "imports", "places", "replays"},
+    "guard": {"retry", "ledger", "spans", "settings", "errors", "forks", "hooks", "imports", "places", "replays"},
     "reconcile": {"ledger", "errors"},
-    "replay": {"retry", "spans", "errors", "forks", "imports", "places", "replays", "attributes"},
+    "replay": {"retry", "spans", "errors", "forks", "hooks", "places", "replays", "attributes"},
     "cli": {"replay", "retry", "ledger", "reconcile", "spans", "errors", "settings"},
 }
 """What the modules of each package may import of this one, beside their own package."""

@@ -10,18 +10,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from genai_processor import hooks
 from genai_processor.guard.guard import Guard
+from genai_processor.hooks import Hook as AnyHook
+from genai_processor.hooks import Target as AnyTarget
 
 Wrapper = Callable[[Guard, Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]
 """Called instead of a target: with the guard, the target, what it is bound to (None for a function), and the arguments."""
 
 
-Target = hooks.Target[Wrapper]
+Target = AnyTarget[Wrapper]
 
 
 @dataclass(frozen=True)
-class Hook(hooks.Hook[Wrapper]):
+class Hook(AnyHook[Wrapper]):
     """How the guard stands in front of one framework: with all of its targets, or with nothing.
 
     Attributes:

@@ -10,8 +10,9 @@ from copy import deepcopy
 from functools import partial
 from typing import Any, NoReturn
 
-from genai_processor import hooks
 from genai_processor.errors import ReplayRefusedError
+from genai_processor.hooks import Hook as AnyHook
+from genai_processor.hooks import Target as AnyTarget
 from genai_processor.replay.executions import Answer
 from genai_processor.replay.handed_back import Make, exception_of
 from genai_processor.replay.records import Ending
@@ -23,8 +24,8 @@ Wrapper = Callable[[Session, Callable[..., Any], Any, tuple[Any, ...], dict[str,
 """Called instead of a target: with the session, the target, what it is bound to (None for a function), and the arguments."""
 
 
-Target = hooks.Target[Wrapper]
-Hook = hooks.Hook[Wrapper]
+Target = AnyTarget[Wrapper]
+Hook = AnyHook[Wrapper]
 
 
 def as_ever(

@@ -11,7 +11,9 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from genai_processor import hooks
+from genai_processor.hooks import Hook as AnyHook
+from genai_processor.hooks import Installation
+from genai_processor.hooks import Target as AnyTarget
 from genai_processor.places import UnknownPlaceError
 
 _log = logging.getLogger(__name__)
@@ -26,11 +28,11 @@ HOOKS: Final = {
 Wrapper = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]
 """Called instead of a method: with the method, bound, what it is bound to, and the arguments."""
 
-Target = hooks.Target[Wrapper]
-Hook = hooks.Hook[Wrapper]
+Target = AnyTarget[Wrapper]
+Hook = AnyHook[Wrapper]
 
 
-class _Installed(hooks.Installation[Hook]):
+class _Installed(Installation[Hook]):
     """What stands in front of models."""
 
     def __init__(self) -> None:
