@@ -18,7 +18,8 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 OURS = ("genai_processor", "tests", "examples", "benchmarks")
-DOCUMENTS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/guard.md", "docs/replay.md", "docs/verdict.md")
+PAGES = tuple(f"docs/{name}.md" for name in ("cost", "guard", "ledger", "replay", "verdict"))
+DOCUMENTS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", *PAGES)
 
 python_files = sorted(path for folder in OURS for path in (ROOT / folder).rglob("*.py"))
 
