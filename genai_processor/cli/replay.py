@@ -207,7 +207,7 @@ def diff_command(
 ) -> None:
     """Say where two recorded runs part: the first differences along the content graph, and nothing that follows from them.
 
-    The exit status is 4 if they do.
+    The exit status is 4 if they do. It is 1, and nothing is compared, if one of the files is missing or holds no trace.
     """
     settings = _settings(length_limit)
     with answering():
@@ -216,6 +216,9 @@ def diff_command(
             planner = Planner(Declared(), length_limit=settings.length_limit, digest_key=settings.digest_key)
             damaged = _read(planner, [file], max_line_bytes) or damaged
             plans.append(planner.plan())
+            if damaged and not plans[-1].nodes:
+                warn("there is nothing to compare")
+                raise typer.Exit(_DAMAGED)
         found = differences(*plans)
         if format is DiffFormat.json:
             sys.stdout.buffer.write(dumped_line(differences_json(found)))
