@@ -365,3 +365,34 @@ def test_wide_characters_keep_the_columns(desk: Desk) -> None:
     lines = desk.run("queue", COLUMNS="120", PYTHONIOENCODING="utf-8").splitlines()
     assert max(map(cell_len, lines)) <= 120
     assert len(lines) == 2
+
+
+def test_who_settles_what_is_settled_already_hears_by_whom_and_as_what(desk: Desk) -> None:
+    entry = desk.quarantine()
+    desk.run("release", entry.entry_id, "--who", "ann", "--note", "asked the provider", "--version", str(entry.version))
+    for version in (entry.version, entry.version + 1):
+        said = desk.run(
+            "settle", entry.entry_id, "committed", "--who", "bob", "--note", "n", "--version", str(version), code=1
+        )
+        assert "ann settled it as not_committed on 20" in said
+        assert said.endswith("Z: asked the provider\n")
+
+
+def test_a_fault_of_the_url_names_where_it_was_said(desk: Desk) -> None:
+    assert "GENAI_PROCESSOR_LEDGER: " in desk.run("queue", code=2, GENAI_PROCESSOR_LEDGER="nowhere://x")
+    assert "GENAI_PROCESSOR_LEDGER: " in desk.run("queue", code=2, GENAI_PROCESSOR_LEDGER="memory:")
+    said = desk.run("queue", "--ledger", "nowhere://x", code=2)
+    assert said.startswith("genai-processor: --ledger: ")
+
+
+def test_a_bad_setting_is_warned_of_in_the_commands_own_voice(desk: Desk) -> None:
+    done = subprocess.run(
+        [*COMMAND, "queue"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "GENAI_PROCESSOR_LEDGER": desk.url, "GENAI_PROCESSOR_EVENTS": "treu"},
+        timeout=60,
+    )
+    assert done.stderr == (
+        "genai-processor: GENAI_PROCESSOR_EVENTS must be true or false, but is 'treu'; using true instead\n"
+    )
