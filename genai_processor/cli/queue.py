@@ -166,8 +166,8 @@ def settle(
     """Say what a quarantined or undelivered call did in the world.
 
     committed: the effect happened. compensated: it happened and was undone. not_committed: it did not happen, which
-    releases one new attempt. A guard in mode enforce on this ledger holds everybody to
-    that; without one it is a record for whoever runs the call again.
+    releases one new attempt. A guard in mode enforce on this ledger holds everybody to that; without one it is a record for
+    whoever runs the call again.
 
     Who settles it, on what ground, and the version that they read have to be said. At a terminal, what is missing is asked
     for, once the entry has been shown; elsewhere the options have to be there.

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -396,3 +397,29 @@ def test_a_bad_setting_is_warned_of_in_the_commands_own_voice(desk: Desk) -> Non
     assert done.stderr == (
         "genai-processor: GENAI_PROCESSOR_EVENTS must be true or false, but is 'treu'; using true instead\n"
     )
+
+
+def test_a_person_is_shown_times_and_a_program_gets_the_fields(desk: Desk) -> None:
+    entry = desk.quarantine()
+    said = desk.run("show", entry.entry_id)
+    assert "_ns" not in said
+    assert any(line.startswith("made ") and line.endswith(" s ago)") for line in said.splitlines())
+    assert "no proof that it did, and none that it did not" in said
+    row = json.loads(desk.run("show", entry.entry_id, "--format", "json"))
+    assert (row["created_ns"], row["started_ns"]) == (entry.created_ns, None)
+
+
+def test_of_a_call_that_is_proven_to_have_begun_the_latest_time_is_shown(desk: Desk) -> None:
+    said = desk.run("show", desk.quarantine(started=True).entry_id)
+    assert "begun by" in said
+    assert "no proof" not in said
+
+
+@pytest.mark.parametrize("command", ["scan", "queue", "settle", "release", "reconcile", "replay plan"])
+@pytest.mark.parametrize("columns", [80, 120])
+def test_help_is_wrapped_only_where_the_terminal_ends(desk: Desk, command: str, columns: int) -> None:
+    text = desk.run(*command.split(), "--help", COLUMNS=str(columns)).partition("╭")[0]
+    for paragraph in text.split("\n" + " " * columns + "\n"):
+        lines = [line.strip() for line in paragraph.splitlines() if line.strip()]
+        for line, following in pairwise(lines):
+            assert len(line) + 1 + len(following.split()[0]) > columns - 3, line
