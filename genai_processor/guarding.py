@@ -27,12 +27,9 @@ def make_guard(settings: Settings, policy: Policy, stamper: Stamper) -> Guard:
     return Guard(
         stamper.ledger,
         mode=settings.guard,
-        on_refusal=settings.guard_refusal,
         policy=policy,
-        scope=settings.scope,
-        lease_seconds=settings.lease,
-        trusted_mcp_servers=settings.trusted_mcp_servers,
         notes=StamperNotes(stamper),
+        settings=settings,
     )
 
 
