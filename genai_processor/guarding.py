@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from genai_processor import attributes as names
+from genai_processor.background import BackgroundRecorder
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.notes import Notes
-from genai_processor.recording import BackgroundRecorder
 from genai_processor.telemetry import Fault
 
 if TYPE_CHECKING:
