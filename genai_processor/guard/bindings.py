@@ -123,6 +123,16 @@ class Bound:
         self.around: Bound | None = None
         self.unseen = False
 
+    def begins(self) -> None:
+        """Note that its body begins; if it had begun before, this is another attempt."""
+        if self.started:
+            self.acts()
+        self.started = True
+
+    def acts(self) -> None:
+        """Note that its body goes on to do something: that it did nothing was said of an attempt before this."""
+        self.rejected = False
+
     def runs_unseen(self) -> None:
         """Note that it runs, with all those around it: none of their ledgers will hear of that."""
         outer = self.around

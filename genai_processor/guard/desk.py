@@ -83,6 +83,7 @@ class Desk:
         not_started_on += by_glob(self._not_started_on, call.tool) or ()
         if parent is not None:
             parent.outside = True
+            parent.acts()
         if effect is Effect.READ_ONLY or self._mode is GuardMode.OFF:
             return self._unclaimed(call, parent, run, GuardOutcome.GRANTED, not_started_on)
         if REPLAYS.ever and REPLAYS.here():

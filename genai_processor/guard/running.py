@@ -176,7 +176,7 @@ def started() -> None:
     """Say that the body of the current call begins."""
     bound = bindings.current()
     if bound is not None:
-        bound.started = True
+        bound.begins()
 
 
 def _raised(attempt: Attempt, error: BaseException, manners: Manners) -> None:

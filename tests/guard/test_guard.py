@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +227,32 @@ def test_exceptions_that_say_that_nothing_was_done_are_believed(url: str) -> Non
                 with pytest.raises((Rejected, RuntimeError)):
                     tool("o1")
     assert states(guard) == {"not_started": 6}
+
+
+@pytest.mark.parametrize("sign", ["key", "key of the attempt", "call", "read-only call"])
+def test_that_nothing_was_done_is_not_believed_of_a_body_that_goes_on(sign: str, url: str) -> None:
+    guard = Guard(url, policy=Policy(read_only="look_up"))
+
+    @guard.tool()
+    def look_up(order: str) -> str:
+        return order
+
+    with guard.run("s"), pytest.raises(TimeoutError), guard.call("pay", None, {"order": "o1"}) as attempt:
+        with suppress(BlockingIOError):
+            assert attempt.idempotency_key == idempotency_key()
+            not_executed()
+            raise BlockingIOError
+        if sign == "key":
+            idempotency_key()
+        elif sign == "key of the attempt":
+            assert attempt.idempotency_key
+        elif sign == "call":
+            with guard.call("notify"):
+                pass
+        else:
+            look_up("o1")
+        raise TimeoutError
+    assert states(guard)["quarantined"] == 1
 
 
 def test_who_has_called_other_tools_is_not_believed_to_have_done_nothing(url: str) -> None:
