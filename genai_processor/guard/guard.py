@@ -24,7 +24,7 @@ from genai_processor.guard.bindings import Bound
 from genai_processor.guard.calls import Call, Key, exceptions_of
 from genai_processor.guard.desk import Desk
 from genai_processor.guard.leases import Leases
-from genai_processor.guard.modes import GuardMode, RefusalMode
+from genai_processor.guard.modes import GuardMode, RefusalMode, one_of
 from genai_processor.guard.notes import Notes
 from genai_processor.guard.refused import Refused
 from genai_processor.guard.results import Results, ResultStore
@@ -92,12 +92,13 @@ class Guard:
         Raises:
             LedgerURLError: The ledger is given as a URL that names none.
             TypeError: `not_started_on` names something that is no exception.
-            ValueError: A mode is none, or the lease is not longer than nothing.
+            ValueError: `mode` or `on_refusal` is none, or the lease is not longer than nothing.
         """
         settings = Settings.from_environ()
         said = PREFIX + "GUARD" in os.environ
-        self.mode = GuardMode(mode if mode is not None else settings.guard if said else GuardMode.ENFORCE)
-        self.on_refusal = RefusalMode(settings.guard_refusal if on_refusal is None else on_refusal)
+        mode = mode if mode is not None else settings.guard if said else GuardMode.ENFORCE
+        self.mode = one_of(GuardMode, mode, "mode")
+        self.on_refusal = one_of(RefusalMode, settings.guard_refusal if on_refusal is None else on_refusal, "on_refusal")
         lease_seconds = settings.lease if lease_seconds is None else lease_seconds
         if not lease_seconds > 0:
             raise ValueError(f"lease_seconds must be above 0, but is {lease_seconds!r}")
@@ -191,11 +192,15 @@ class Guard:
             key: Takes the arguments by name, and returns what makes a call the same action as another.
             call_id: Takes the arguments by name, and returns the call's id.
             not_started_on: Exceptions by which it says that it did nothing.
+
+        Raises:
+            TypeError: `not_started_on` names something that is no exception.
+            ValueError: `effect` is none.
         """
         return decorated.tool(
             self,
             name,
-            effect=None if effect is None else Effect(effect),
+            effect=None if effect is None else one_of(Effect, effect, "effect"),
             key=key,
             call_id=call_id,
             not_started_on=exceptions_of(not_started_on, "not_started_on"),

@@ -356,8 +356,12 @@ def test_who_is_off_claims_nothing(url: str) -> None:
 
 
 def test_what_makes_no_sense_is_said_at_once() -> None:
-    with pytest.raises(ValueError, match="sometimes"):
+    with pytest.raises(ValueError, match=r"^mode must be off or observe or enforce, but is 'sometimes'$"):
         Guard(mode="sometimes")
+    with pytest.raises(ValueError, match=r"^on_refusal must be tell or raise, but is 'sing'$"):
+        Guard(on_refusal="sing")
+    with pytest.raises(ValueError, match=r"^effect must be read_only or idempotent or non_idempotent, but is 'none'$"):
+        Guard().tool(effect="none")
     with pytest.raises(ValueError, match="lease_seconds"):
         Guard(lease_seconds=0)
     with pytest.raises(LedgerURLError):
