@@ -274,7 +274,7 @@ class Guard:
         key: Key | None = None,
         not_started_on: tuple[type[BaseException], ...] = (),
     ) -> Attempt | Refused:
-        """Claim a call. Raises nothing for odd input, nor for a ledger that cannot be asked.
+        """Claim a call. Raises nothing for odd input but the error below, nor for a ledger that cannot be asked.
 
         Args:
             call: The call.
@@ -284,6 +284,9 @@ class Guard:
 
         Returns:
             The attempt, whose end must be told; or that it must not run.
+
+        Raises:
+            TypeError: Its tool, id, scope or turn is an object whose `str()` fails (`enforce` only; else there is none).
         """
         return self._desk.begin(call, scope=scope, key=key, not_started_on=not_started_on)
 
