@@ -183,8 +183,8 @@ class Guard:
 
         A call whose result is known is answered with it; any other that must not run raises `ToolSpanCommitmentError`.
         Inside a tool that a hook guards already under the same name, it marks that tool's body and claims nothing. What it
-        returns before its body has run comes back as something that tells the end: a future or a generator as one, and
-        whatever else can be awaited as a coroutine, which can do nothing beside that.
+        returns before its body has run comes back as something that tells the end: a future or a generator as one, a `map`
+        and its like as a generator, and whatever else can be awaited as a coroutine, which can do nothing beside that.
 
         Args:
             name: Name of the tool; by default the function's.
