@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
 
 from genai_processor import Guard, Policy, idempotency_key, not_executed
 from genai_processor.errors import LedgerURLError, ToolSpanCommitmentError
@@ -112,6 +113,32 @@ def test_a_decorated_function_runs_once_and_is_answered_with_its_result(url: str
             refund()  # type: ignore[call-arg]
     assert ran == ["o1"]
     assert states(guard) == {"completed": 1}
+
+
+@pytest.mark.parametrize("scope", ["s", None])
+@pytest.mark.parametrize("ends", ["well", "well, with an id", "badly"])
+def test_the_same_arguments_again_outside_of_a_turn(url: str, scope: str | None, ends: str) -> None:
+    """As docs/guard.md has it in a table."""
+    guard, ran = Guard(url, scope=scope), 0
+    tracer = TracerProvider().get_tracer("application")
+
+    @guard.tool(call_id=lambda arguments: f"refund of {arguments['order']}" if "id" in ends else None)
+    def refund(order: str) -> None:
+        nonlocal ran
+        ran += 1
+        if ends == "badly":
+            raise TimeoutError
+
+    reasons = []
+    for _ in range(2):
+        with suppress(TimeoutError), tracer.start_as_current_span("request"):
+            try:
+                refund("o1")
+            except ToolSpanCommitmentError as error:
+                reasons.append(error.reason)
+    expected = {"well": [], "well, with an id": ["call_repeated"], "badly": ["action_quarantined"]}[ends]
+    assert reasons == ([] if scope is None else expected)
+    assert ran == 2 - len(reasons)
 
 
 def test_a_coroutine_function_that_is_cancelled_is_quarantined(url: str) -> None:
