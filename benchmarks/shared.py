@@ -53,7 +53,6 @@ class OnRedis:
 
     def __init__(self, url: str) -> None:
         self.name = "Redis"
-        self._url = url
         self._client = redis.Redis.from_url(url)
         self._prefix = f"bench{uuid.uuid4().hex}"
         self.ledger = redis_ledger.RedisLedger(url, prefix=self._prefix)

@@ -22,7 +22,8 @@ def main() -> None:
             raise
         sys.stderr.write(
             f"genai-processor: the package {error.name} is not installed. "
-            "Install the command line with: pip install 'otel-genai-processor[cli]'\n"
+            "Install the command line with: pip install 'otel-genai-processor[cli]', "
+            "or in a checkout: pip install '.[cli]'\n"
         )
         sys.exit(2)
     with answering():  # help, which no command of ours writes

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, cast
 from genai_processor.attributes import GENAI_RETRY_VERDICT
 from genai_processor.errors import LedgerError
 from genai_processor.guard.bindings import BOUND, tool_span_began
+from genai_processor.judges import Stamps
 from genai_processor.ledger import MemoryLedger, open_ledger
 from genai_processor.ledger.missing import MissingLedger
 from genai_processor.retry.policy import Policy
 from genai_processor.retry.witness import Limits, Witness
 from genai_processor.settings import PREFIX, Settings
-from genai_processor.stamper import Stamper, Stamps
+from genai_processor.stamper import Stamper
 
 if TYPE_CHECKING:
     from opentelemetry._logs import LoggerProvider

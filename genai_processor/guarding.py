@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from genai_processor import attributes as names
+from genai_processor.background import BackgroundRecorder
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.notes import Notes
-from genai_processor.recording import BackgroundRecorder
 from genai_processor.telemetry import Fault
 
 if TYPE_CHECKING:
@@ -27,12 +27,9 @@ def make_guard(settings: Settings, policy: Policy, stamper: Stamper) -> Guard:
     return Guard(
         stamper.ledger,
         mode=settings.guard,
-        on_refusal=settings.guard_refusal,
         policy=policy,
-        scope=settings.scope,
-        lease_seconds=settings.lease,
-        trusted_mcp_servers=settings.trusted_mcp_servers,
         notes=StamperNotes(stamper),
+        settings=settings,
     )
 
 

@@ -250,7 +250,8 @@ def _first(sources: list[tuple[str, Any]], kind: _Kind, default: Any, if_bad: An
         complaints.append(_complaint(name, value, kind))
         found = if_bad
     for complaint in complaints:
-        warn(f"{complaint}; using {'none' if kind.secret else repr(found)} instead")
+        used = repr(found) if isinstance(found, str) and not kind.secret else kind.show(found)
+        warn(f"{complaint}; using {used} instead")
     return found
 
 

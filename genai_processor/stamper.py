@@ -6,17 +6,14 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from time import time_ns
-from typing import TYPE_CHECKING, Any, Final, Protocol
-
-from opentelemetry.context import get_current
-from opentelemetry.trace import SpanContext, TraceFlags
+from typing import TYPE_CHECKING, Any, Final
 
 from genai_processor import attributes as names
+from genai_processor.announcing import count, event_of, labels_of
 from genai_processor.guard.bindings import BOUND, Bound
+from genai_processor.judges import Beginnings, Judge, Stamps
 from genai_processor.ledger.memory import MemoryLedger
-from genai_processor.recording import Recorder, Then, recorder_for
+from genai_processor.recording import Recorder, recorder_for
 from genai_processor.replays import REPLAYS, is_marked
 from genai_processor.retry.came_back import CameBack
 from genai_processor.retry.judgement import judgement_of
@@ -24,8 +21,8 @@ from genai_processor.retry.verdict import Effect, Reason
 from genai_processor.settings import Settings
 from genai_processor.sightings import returned, sighting_of
 from genai_processor.tagging import tagged_copy
-from genai_processor.tags import SUCCESS, clean, keyed, tags_of
-from genai_processor.telemetry import EMITTING, Events, Fault, Faults, Labels, totals_of
+from genai_processor.tags import SUCCESS, keyed, tags_of
+from genai_processor.telemetry import EMITTING, Events, Fault, Faults, totals_of
 
 if TYPE_CHECKING:
     from opentelemetry._logs import LoggerProvider
@@ -37,59 +34,6 @@ if TYPE_CHECKING:
     from genai_processor.retry.judgement import Judgement
 
 _MAX_ENTRIES: Final = 10_000
-
-
-class Stamps(Protocol):
-    """Makes what a replay has to know of the spans of models. Does no I/O."""
-
-    def began(self, span: Span) -> None:
-        """Note that a span has begun."""
-        ...
-
-    def of(self, readable: ReadableSpan) -> dict[str, Any] | None:
-        """Return the attributes to write on an ended span, or None for none."""
-        ...
-
-
-class Judge(Protocol):
-    """Keeps what spans have shown so far, and judges those that show a tool call. Does no I/O."""
-
-    def on_start(self, span: Span, parent_context: Context | None) -> None:
-        """Note that a span has begun."""
-        ...
-
-    def on_end(self, span: ReadableSpan) -> CameBack | Judgement | None:
-        """Judge an ended span.
-
-        Returns:
-            None for a span that shows no tool call, or carries a verdict already. The call itself, if it came back and
-            was compared with no other: then there is no more to say. With `late` set, a judgement about another span,
-            one that has ended before.
-        """
-        ...
-
-    def lost(self, span: ReadableSpan) -> Judgement | None:
-        """Take note of a span for which `on_end` has raised; what it showed is unknown from now on.
-
-        Returns:
-            A judgement that quarantines the call which the span seems to show, or None if it seems to show none.
-        """
-        ...
-
-
-class _Beginnings:
-    """A judge that also tells of beginnings, for nobody else pays for that."""
-
-    def __init__(self, judge: Judge, stamps: Stamps) -> None:
-        self._judge = judge
-        self._stamps = stamps
-        self.on_end = judge.on_end
-        self.lost = judge.lost
-
-    def on_start(self, span: Span, parent_context: Context | None) -> None:
-        """Note that a span has begun."""
-        self._judge.on_start(span, parent_context)
-        self._stamps.began(span)
 
 
 class Stamper:
@@ -120,7 +64,7 @@ class Stamper:
         self.ledger: Ledger = MemoryLedger() if ledger is None else ledger
         self.faults = Faults(totals)
         self.recorder: Recorder = recorder_for(self.ledger, self.faults)
-        self.judge = judge if stamps is None else _Beginnings(judge, stamps)
+        self.judge = judge if stamps is None else Beginnings(judge, stamps)
         self.totals = totals
         self.stamps = stamps
         self._events = Events(logger_provider) if settings.events else None
@@ -206,11 +150,11 @@ class Stamper:
         verdict = judgement.verdict
         if verdict.reason is _SUCCEEDED and judgement.attempt is None and not (judgement.views or judgement.inner):
             return self._tell_of_success(span, judgement)
-        self._count(judgement)
+        count(self.totals, judgement)
         entry_id = None
         then = None
         if self._events is not None and (verdict.quarantined or judgement.late):
-            then = self._event(self._events, judgement, span)
+            then = event_of(self._events, self.faults, judgement, span)
         if verdict.effect is not Effect.READ_ONLY:  # such a call stands in nobody's way, and nobody has to settle it
             entry_id = self.recorder.record(sighting_of(judgement, self._entry_of(judgement)), then)
             self._remember(judgement, entry_id)
@@ -240,10 +184,10 @@ class Stamper:
         while late is not None:
             self._tell(span, late)
             late = late.belies
-        self._count(found)
+        count(self.totals, found)
         if found.verdict.quarantined:
             bound.span_failed = True
-            then = None if self._events is None else self._event(self._events, found, span)
+            then = None if self._events is None else event_of(self._events, self.faults, found, span)
             if then is not None and entry_id is not None:
                 then(entry_id)
                 then = None
@@ -300,55 +244,7 @@ class Stamper:
             except (KeyError, StopIteration, RuntimeError):  # another thread was faster
                 return
 
-    def _count(self, judgement: Judgement) -> None:
-        verdict = judgement.verdict
-        if judgement.late:
-            return  # its span has been counted already
-        self.totals.add(names.METRIC_VERDICTS, _labels(verdict.verdict._value_, verdict.reason._value_))
-        if judgement.duplicate_of is not None or judgement.suspected:
-            self.totals.add(names.METRIC_DUPLICATES, ((names.GENAI_RETRY_SUSPECTED, judgement.suspected),))
-        if judgement.rebilled_tokens:
-            self.totals.add(names.METRIC_REBILLED_TOKENS, (), judgement.rebilled_tokens)
-
-    def _event(self, events: Events, judgement: Judgement, span: ReadableSpan) -> Then:
-        """Prepare the log event of a judgement, for whoever knows the entry, on whatever thread. Keeps no span alive."""
-        verdict = judgement.verdict
-        labels: dict[str, Any] = {
-            names.GENAI_RETRY_VERDICT: verdict.verdict._value_,
-            names.GENAI_RETRY_REASON: verdict.reason._value_,
-            names.GENAI_RETRY_LATE: judgement.late,
-        }
-        if verdict.tool is not None:
-            labels[names.GEN_AI_TOOL_NAME] = clean(verdict.tool)
-        about = _span_of(judgement, span)
-        at_ns = None if judgement.late else span._end_time
-        around, now_ns = get_current(), time_ns()
-
-        def emit(entry_id: str | None) -> None:
-            if entry_id is not None:
-                labels[names.GENAI_RETRY_ENTRY_ID] = entry_id
-            try:
-                events.quarantined(about, labels, now_ns if at_ns is None else at_ns, around)
-            except Exception as error:  # noqa: BLE001
-                self.faults.count(Fault.EVENT, "A log event could not be emitted", error)
-
-        return emit
-
-
-def _span_of(judgement: Judgement, span: ReadableSpan) -> SpanContext:
-    """The span that a judgement is about, which is another one if it is late."""
-    own = span._context
-    if own is not None and own[1] == judgement.span_id:
-        return own
-    flags = TraceFlags(own[3] if own is not None else 0)
-    return SpanContext(judgement.trace_id, judgement.span_id, is_remote=False, trace_flags=flags)
-
-
-@lru_cache(maxsize=64)
-def _labels(verdict: str, reason: str) -> Labels:
-    return (names.GENAI_RETRY_VERDICT, verdict), (names.GENAI_RETRY_REASON, reason)
-
 
 _SUCCEEDED: Final = Reason.SUCCEEDED
 _READ_ONLY: Final = Effect.READ_ONLY
-_SUCCESS_LABELS: Final = _labels(*SUCCESS.values())
+_SUCCESS_LABELS: Final = labels_of(*SUCCESS.values())

@@ -22,6 +22,7 @@ from opentelemetry.context import Context, attach, detach
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from genai_processor import attributes as names
+from genai_processor.errors import LedgerError
 from genai_processor.forks import call_in_child, guard_with_lock
 
 _log = logging.getLogger(__name__)
@@ -235,7 +236,13 @@ class Faults:
             self._totals.add(names.METRIC_FAULTS, ((names.GENAI_PROCESSOR_FAULT, kind.value),))
             token = object()
             if self._logged.setdefault(kind, token) is token:
-                _log.warning("%s (logged once; see the metric %s)", what, names.METRIC_FAULTS, exc_info=error)
+                known = isinstance(error, LedgerError)  # says what is wrong and, where there is one, the remedy
+                said = f"{what}: {' '.join(str(error).split())}" if known else what
+                _log.warning(
+                    "%s (logged once; see the metric %s)", said, names.METRIC_FAULTS, exc_info=None if known else error
+                )
+                if known:
+                    _log.debug("Where that came from", exc_info=error)
 
 
 class _Emitting(set[int]):

@@ -18,7 +18,8 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 OURS = ("genai_processor", "tests", "examples", "benchmarks")
-DOCUMENTS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/guard.md", "docs/replay.md", "docs/verdict.md")
+PAGES = tuple(f"docs/{name}.md" for name in ("cost", "guard", "ledger", "replay", "verdict"))
+DOCUMENTS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", *PAGES)
 
 python_files = sorted(path for folder in OURS for path in (ROOT / folder).rglob("*.py"))
 
@@ -90,9 +91,9 @@ ARROWS = {
     "spans": {"errors"},
     "ledger": {"spans.values", "errors", "forks"},
     "retry": {"spans", "errors", "forks", "attributes"},
-    "guard": {"retry", "ledger", "spans", "settings", "errors", "forks", "imports", "places", "replays"},
+    "guard": {"retry", "ledger", "spans", "settings", "errors", "forks", "hooks", "imports", "places", "replays"},
     "reconcile": {"ledger", "errors"},
-    "replay": {"retry", "spans", "errors", "forks", "imports", "places", "replays", "attributes"},
+    "replay": {"retry", "spans", "errors", "forks", "hooks", "places", "replays", "attributes"},
     "cli": {"replay", "retry", "ledger", "reconcile", "spans", "errors", "settings"},
 }
 """What the modules of each package may import of this one, beside their own package."""

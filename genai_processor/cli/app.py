@@ -20,6 +20,7 @@ from genai_processor.cli.reconcile import reconcile
 from genai_processor.cli.replay import replay as replay_commands
 from genai_processor.cli.scan import scan_rows
 from genai_processor.cli.table import Table
+from genai_processor.cli.wrapping import Command
 from genai_processor.retry.policy import Policy
 from genai_processor.settings import SETTINGS, Settings, settings_table
 from genai_processor.spans.otlp import MAX_LINE_BYTES
@@ -47,7 +48,7 @@ def _commands() -> None:
     """May this agent's tool call be tried again?"""
 
 
-@app.command(no_args_is_help=False)
+@app.command(cls=Command, no_args_is_help=False)
 def scan(
     files: Annotated[
         list[str],
@@ -144,7 +145,7 @@ def scan(
     raise typer.Exit(_DAMAGED if count["error"] else _READ)
 
 
-@app.command()
+@app.command(cls=Command)
 def settings(
     markdown: Annotated[bool, typer.Option("--markdown", help="As a Markdown table.")] = False,
 ) -> None:
@@ -162,5 +163,5 @@ def settings(
 
 
 for _command in (queue, show, settle, release, export, reconcile):
-    app.command(no_args_is_help=False)(_command)
+    app.command(cls=Command, no_args_is_help=False)(_command)
 app.add_typer(replay_commands, name="replay")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from rich.text import Text
 
 from genai_processor.cli.console import printable
 from genai_processor.ledger import Entry, Page
+from genai_processor.ledger.entries import OPEN
 
 _NAMES: Final = tuple(spec.name for spec in fields(Entry))
 _PLAIN: Final = tuple(name for name in _NAMES if name != "digest")
@@ -23,6 +25,14 @@ _CUT: Final = ("tool", "reason", "call id", "scope")
 _SHORTEST: Final = 8
 """A column that may be cut keeps so many characters; where that is too wide, an entry takes two lines."""
 _TRACE_PREFIX: Final = 8
+
+_UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+_TIMES: Final = {
+    "created_ns": "made",
+    "updated_ns": "last changed",
+    "started_ns": "begun by",  # the latest that it can have begun: when the proof came
+    "lease_expires_ns": "lease ends",
+}
 
 _FIRST: Final = ("entry", "v", "state", "trace", "tool")
 _SECOND: Final = ("made", "reason", "call id", "scope")
@@ -115,10 +125,12 @@ def _cut(text: str, width: int, name: str) -> str:
 def print_one(out: Console, entry: Entry, *, digests: bool = False) -> None:
     """Print what is known of one entry."""
     for name, value in shown(entry, digests=digests).items():
+        if name == "started_ns" and value is None and entry.state in OPEN:
+            out.print(f"{_TIMES[name]:18s} no proof that it did, and none that it did not", highlight=False)
         if name in ("history", "settlement") or value in (None, "", False):
             continue
-        text = _time(value) if name.endswith("_ns") else str(value)
-        out.print(Text(f"{name:18s} {printable(text)}"), highlight=False)
+        text = f"{_time(value)} ({_distance(value - time.time_ns())})" if name in _TIMES else str(value)
+        out.print(Text(f"{_TIMES.get(name, name):18s} {printable(text)}"), highlight=False)
     if entry.settlement is not None:
         settled = entry.settlement
         text = f"{'settled':18s} {settled.resolution} by {settled.who} on {_time(settled.at_ns)}: {settled.note}"
@@ -127,6 +139,14 @@ def print_one(out: Console, entry: Entry, *, digests: bool = False) -> None:
         who = f" by {change.who}" if change.who else ""
         text = f"  {_time(change.at_ns)}  {change.before} -> {change.after}  {change.event} {change.reason or ''}{who}"
         out.print(Text(printable(text)), highlight=False)
+
+
+def _distance(ns: int) -> str:
+    """How far a time is from now, in its largest unit."""
+    seconds = abs(ns) // 10**9
+    unit, size = next((one for one in _UNITS if seconds >= one[1]), _UNITS[-1])
+    text = f"{seconds // size} {unit}"
+    return f"in {text}" if ns > 0 else f"{text} ago"
 
 
 def _time(at_ns: int) -> str:

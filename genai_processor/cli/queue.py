@@ -7,6 +7,7 @@ the command line is wrong, 3 if the answer cannot be written, 4 if the ledger ca
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ from genai_processor.errors import LedgerError, LedgerUnavailableError, LedgerUR
 from genai_processor.ledger import Entry, Ledger, Page, Query, Resolution, State, open_ledger
 from genai_processor.ledger.entries import PENDING
 from genai_processor.ledger.paging import next_page
-from genai_processor.settings import Settings
+from genai_processor.settings import PREFIX, Settings
 
 _REFUSED: Final = 1
 _UNAVAILABLE: Final = 4
@@ -165,8 +166,8 @@ def settle(
     """Say what a quarantined or undelivered call did in the world.
 
     committed: the effect happened. compensated: it happened and was undone. not_committed: it did not happen, which
-    releases one new attempt. A guard in mode enforce on this ledger holds everybody to
-    that; without one it is a record for whoever runs the call again.
+    releases one new attempt. A guard in mode enforce on this ledger holds everybody to that; without one it is a record for
+    whoever runs the call again.
 
     Who settles it, on what ground, and the version that they read have to be said. At a terminal, what is missing is asked
     for, once the entry has been shown; elsewhere the options have to be there.
@@ -227,10 +228,11 @@ def _entry(ledger: Ledger, entry_id: str) -> Entry:
 @contextmanager
 def opened_ledger(url: str | None) -> Iterator[Ledger]:
     """Open the ledger that a URL or the environment names; its errors end the command with one line."""
-    url = url or Settings.from_environ().ledger
+    where = "--ledger" if url else f"{PREFIX}LEDGER"
+    url = url or Settings.from_environ(os.environ, warn).ledger
     if url.partition(":")[0].lower() == "memory":
         raise usage_error(
-            "--ledger",
+            where,
             "a ledger in memory ends with its process, so there is nothing to see from here; "
             "name one that lasts, as in --ledger sqlite:///PATH, or set GENAI_PROCESSOR_LEDGER",
         )
@@ -241,7 +243,7 @@ def opened_ledger(url: str | None) -> Iterator[Ledger]:
         finally:
             ledger.close()
     except LedgerURLError as error:
-        raise usage_error("--ledger", str(error).replace(_existing(url), url)) from error
+        raise usage_error(where, str(error).replace(_existing(url), url)) from error
     except LedgerError as error:
         warn(printable(str(error)))
         raise typer.Exit(_UNAVAILABLE if isinstance(error, LedgerUnavailableError) else _REFUSED) from error

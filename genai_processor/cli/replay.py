@@ -25,6 +25,7 @@ from genai_processor.cli.page.document import page
 from genai_processor.cli.parting import differences_json, print_differences
 from genai_processor.cli.plans import mermaid, plan_json, print_plan
 from genai_processor.cli.saving import save, spare_inputs
+from genai_processor.cli.wrapping import Command
 from genai_processor.errors import TraceFileError
 from genai_processor.replay import Declared, Plan, Planner, differences
 from genai_processor.settings import Settings
@@ -94,7 +95,7 @@ LineOption = Annotated[
 ]
 
 
-@replay.command(name="plan", no_args_is_help=False)
+@replay.command(cls=Command, name="plan", no_args_is_help=False)
 def plan_command(
     files: FilesArgument,
     format: Annotated[
@@ -158,7 +159,7 @@ def _plan_answer(plan: Plan, format: PlanFormat, files: list[str], *, values: bo
     return out.getvalue().encode(errors="backslashreplace")
 
 
-@replay.command(name="audit", no_args_is_help=False)
+@replay.command(cls=Command, name="audit", no_args_is_help=False)
 def audit_command(
     files: FilesArgument,
     format: Annotated[AuditFormat, typer.Option(help="table for people; json is one object.")] = AuditFormat.table,
@@ -197,7 +198,7 @@ class DiffFormat(StrEnum):
     json = "json"
 
 
-@replay.command(name="diff", no_args_is_help=False)
+@replay.command(cls=Command, name="diff", no_args_is_help=False)
 def diff_command(
     first: Annotated[str, typer.Argument(metavar="A", help="OTLP traces of one run, as of `plan`.")],
     second: Annotated[str, typer.Argument(metavar="B", help="Those of another.")],
@@ -207,7 +208,7 @@ def diff_command(
 ) -> None:
     """Say where two recorded runs part: the first differences along the content graph, and nothing that follows from them.
 
-    The exit status is 4 if they do.
+    The exit status is 4 if they do. It is 1, and nothing is compared, if one of the files is missing or holds no trace.
     """
     settings = _settings(length_limit)
     with answering():
@@ -216,6 +217,9 @@ def diff_command(
             planner = Planner(Declared(), length_limit=settings.length_limit, digest_key=settings.digest_key)
             damaged = _read(planner, [file], max_line_bytes) or damaged
             plans.append(planner.plan())
+            if damaged and not plans[-1].nodes:
+                warn("there is nothing to compare")
+                raise typer.Exit(_DAMAGED)
         found = differences(*plans)
         if format is DiffFormat.json:
             sys.stdout.buffer.write(dumped_line(differences_json(found)))

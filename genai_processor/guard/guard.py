@@ -67,8 +67,9 @@ class Guard:
         lease_seconds: float | None = None,
         trusted_mcp_servers: tuple[str, ...] | None = None,
         notes: Notes | None = None,
+        settings: Settings | None = None,
     ) -> None:
-        """Make a guard. Opens nothing and starts nothing. What is not given is what the environment says.
+        """Make a guard. Opens nothing and starts nothing. What is not given is what the settings say.
 
         Args:
             ledger: Where to claim, or the URL of that.
@@ -88,13 +89,14 @@ class Guard:
                 a thread for as long as the tool runs. After that the call is quarantined.
             trusted_mcp_servers: Globs over names of MCP servers whose tool annotations are believed.
             notes: Where to count; by default nowhere.
+            settings: By default those of the environment.
 
         Raises:
             LedgerURLError: The ledger is given as a URL that names none.
             TypeError: `not_started_on` names something that is no exception.
             ValueError: `mode` or `on_refusal` is none, or the lease is not longer than nothing.
         """
-        settings = Settings.from_environ()
+        settings = Settings.from_environ() if settings is None else settings
         said = PREFIX + "GUARD" in os.environ
         mode = mode if mode is not None else settings.guard if said else GuardMode.ENFORCE
         self.mode = one_of(GuardMode, mode, "mode")

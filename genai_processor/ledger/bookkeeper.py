@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 from genai_processor.errors import InvalidSettlementError, InvalidTransitionError, LedgerConflictError
@@ -213,16 +214,26 @@ class Bookkeeper(Changes):
         if entry.version != version:
             raise LedgerConflictError(
                 f"entry {entry_id} is at version {entry.version} ({entry.state}), not at {version}; "
-                "read it again before you decide",
+                f"{_settled(entry) or 'read it again before you decide'}",
                 entry_id=entry_id,
                 expected=version,
                 found=entry.version,
             )
+        if settled := _settled(entry):
+            raise InvalidTransitionError(f"entry {entry_id} is settled already; {settled}")
         now = self._clock()
         settlement = Settlement(Resolution(resolution), who.strip(), note.strip(), now)
         return self._move(
             entry, Event.SETTLED, now, reason=settlement.resolution.value, who=settlement.who, settlement=settlement
         )
+
+
+def _settled(entry: Entry) -> str:
+    """Who has settled an entry, when, as what and on what ground; "" while nobody has."""
+    if (by := entry.settlement) is None:
+        return ""
+    at = datetime.fromtimestamp(by.at_ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    return f"{by.who} settled it as {by.resolution} on {at}: {by.note}"
 
 
 def _is_overdue(entry: Entry, now: int) -> bool:

@@ -55,11 +55,11 @@ def row_of(entry: Entry) -> list[Any]:
 
 def changes_of(old: Entry, new: Entry) -> dict[str, Any]:
     """Return the columns in which two versions of an entry differ, with the new values."""
-    changes: dict[str, Any] = {}
-    for name, before, after in zip(COLUMNS, _values(old), _values(new)):  # noqa: B905 -- the two are of one length
-        if after is not before and after != before:
-            changes[name] = _WRITTEN.get(type(after), _written)(after)
-    return changes
+    return {
+        name: _WRITTEN.get(type(after), _written)(after)
+        for name, before, after in zip(COLUMNS, _values(old), _values(new))  # noqa: B905 -- the two are of one length
+        if after is not before and after != before
+    }
 
 
 def _number(value: int) -> int:

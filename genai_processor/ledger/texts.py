@@ -15,7 +15,7 @@ _Call = TypeVar("_Call", Sighting, Claim)
 
 def as_utf8(text: str) -> str:
     """Return a text with an escape in place of whatever UTF-8 cannot hold."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def storable(text: str) -> str:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from genai_processor.replay.digests import part_digest
@@ -15,7 +14,7 @@ from genai_processor.replay.records import Ending, OrderEvidence, Outcome, State
 from genai_processor.spans.arguments import ArgumentsState, read_arguments
 from genai_processor.spans.dialects import Dialect
 from genai_processor.spans.records import Span, StatusCode, ToolCall
-from genai_processor.spans.values import has_marker, is_mapping, is_withheld, quick_loads
+from genai_processor.spans.values import first_of, has_marker, is_mapping, is_withheld, quick_loads
 
 _TEXT, _CALL, _RESULT = PartKind.TEXT, PartKind.CALL, PartKind.RESULT
 _ASSISTANT, _TOOL = Role.ASSISTANT, Role.TOOL
@@ -53,7 +52,7 @@ def arguments_of(
 def outcome_of(lists: ListReader, call: ToolCall, key: str, *, keep: bool) -> Outcome:
     """How the call ended, as its own span says, whose key is given."""
     span = call.span
-    raw = _first(span.attributes, call.dialect.results)
+    raw = first_of(span.attributes, call.dialect.results)
     if raw is None and span.events:
         raw = _result_event(span)
     state, parts = _result(lists, keep, raw, call.dialect)
@@ -71,14 +70,6 @@ def outcome_of(lists: ListReader, call: ToolCall, key: str, *, keep: bool) -> Ou
     if span.status == _ERROR:
         return NO_OUTCOME  # it failed, and nothing says how
     return Outcome(Ending.UNKNOWN, state, EMPTY)
-
-
-def _first(attributes: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
-    for key in keys:
-        value = attributes.get(key)
-        if value is not None:
-            return value
-    return None
 
 
 def _result(lists: ListReader, keep: bool, raw: Any, dialect: Dialect) -> tuple[State, PartList]:

@@ -262,6 +262,6 @@ def _zstandard(what: str) -> Any:
     try:
         import zstandard
     except ImportError as error:
-        remedy = "pip install 'otel-genai-processor[cli]'"
+        remedy = "pip install 'otel-genai-processor[cli]', or in a checkout: pip install '.[cli]'"
         raise TraceFileError(f"{what}: zstd needs the package zstandard: {remedy}") from error
     return zstandard

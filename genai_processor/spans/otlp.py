@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 import orjson
 
 from genai_processor.spans.files import ZSTD, OnProgress, TraceFile, lines, unzstd
+from genai_processor.spans.otlp_doubt import Doubt
 from genai_processor.spans.otlp_framing import Framing, framing_of, messages
 from genai_processor.spans.otlp_json import JsonSpans
 from genai_processor.spans.records import Span
@@ -109,30 +110,32 @@ class _Reader:
     ) -> None:
         self._file = file
         self._on_content = on_content
-        self._name = name
         self._limit = limit
-        self._on_error = on_error
         self._place: int | None = None
+        self._doubt = Doubt(lambda place, error: on_error(ReadError(name, place, error)))
         self._json = JsonSpans(self._report)
 
     def batches(self) -> Iterator[list[Span]]:
         head = self._file.head
         try:
             if head.startswith(_UTF16):
+                self._doubt.settle()
                 self._report("UTF-16 text; convert it to UTF-8, the only encoding of OTLP/JSON")
             elif framing := framing_of(head):
+                self._doubt.settle()
                 yield from self._messages(framing)
             else:
                 if head.startswith(_BOM):
                     self._file.stream.read(len(_BOM))
                 yield from self._json_lines()
+                self._doubt.end()
             if self._file.fault:
                 self._report(self._file.fault)
         finally:
             self._file.close()
 
     def _report(self, error: str) -> None:
-        self._on_error(ReadError(self._name, self._place, error))
+        self._doubt.report(self._place, error)
 
     def _messages(self, framing: Framing) -> Iterator[list[Span]]:
         from genai_processor.spans.otlp_protobuf import ProtobufSpans  # imports protobuf, which JSON does without
@@ -160,15 +163,18 @@ class _Reader:
                     yield protobuf.read(content) if document is None else self._json.read(document)
 
     def _json_lines(self, start: int = 1, *, may_be_document: bool = True) -> Iterator[list[Span]]:
-        read, on_content = self._json.read, self._on_content
+        read, on_content, doubt = self._json.read, self._on_content, self._doubt
         for number, line in enumerate(lines(self._file.stream, self._limit), start):
             self._place = number
             if line is None:
+                doubt.settle()  # for all that anybody can tell
                 self._report(self._too_long("line", "raise the limit to read it"))
                 may_be_document = False
                 continue
             if line.isspace():
                 continue
+            if doubt.is_open:
+                doubt.look(line)
             try:
                 document = _parsed(line)
             except orjson.JSONDecodeError as error:
@@ -195,6 +201,7 @@ class _Reader:
             problem = f"not JSON: {error.msg} at column {error.colno}"
             problem_line = start + error.lineno - 1
         if document is not None:
+            self._doubt.settle()
             self._on_content(len(ahead))
             yield self._json.read(document)
         elif _are_lines(ahead):
@@ -202,6 +209,7 @@ class _Reader:
             del ahead
             yield from self._json_lines(start, may_be_document=False)
         elif not self._file.fault:
+            self._doubt.settle()
             self._place = problem_line
             self._report(problem)
 

@@ -112,7 +112,7 @@ def read_tool(span: Span, dialect: Dialect) -> ToolCall:
     raw_tool = _first_text(attributes, dialect.tool_names)
     tool = dialect.tool_name(span, raw_tool) if dialect.tool_name is not None else raw_tool
     arguments, rendered = _arguments(span, dialect)
-    result = _first(attributes, dialect.results)
+    result = values.first_of(attributes, dialect.results)
     call_id = _call_id(span, dialect, tool)
     error_types = _error_types(span)
     failure = _failures(span, dialect, result, error_types)
@@ -139,14 +139,6 @@ def read_tool(span: Span, dialect: Dialect) -> ToolCall:
         not_started=dialect.not_started(span) if failure and dialect.not_started is not None else None,
         ended=ended,
     )
-
-
-def _first(attributes: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
-    for key in keys:
-        value = attributes.get(key)
-        if value is not None:
-            return value
-    return None
 
 
 def _call_id(span: Span, dialect: Dialect, tool: str | None) -> str | None:

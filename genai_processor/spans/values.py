@@ -36,6 +36,15 @@ SCALARS = frozenset({str, int, float, bool, bytes, type(None)})
 _PLAIN = SCALARS | {list}
 
 
+def first_of(attributes: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
+    """The first of some attributes that is there; None if none is."""
+    for key in keys:
+        value = attributes.get(key)
+        if value is not None:
+            return value
+    return None
+
+
 def text(value: Any) -> str | None:
     """The value if it is a non-blank string, else None."""
     return value if isinstance(value, str) and value and not value.isspace() else None

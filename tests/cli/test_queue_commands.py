@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -365,3 +366,60 @@ def test_wide_characters_keep_the_columns(desk: Desk) -> None:
     lines = desk.run("queue", COLUMNS="120", PYTHONIOENCODING="utf-8").splitlines()
     assert max(map(cell_len, lines)) <= 120
     assert len(lines) == 2
+
+
+def test_who_settles_what_is_settled_already_hears_by_whom_and_as_what(desk: Desk) -> None:
+    entry = desk.quarantine()
+    desk.run("release", entry.entry_id, "--who", "ann", "--note", "asked the provider", "--version", str(entry.version))
+    for version in (entry.version, entry.version + 1):
+        said = desk.run(
+            "settle", entry.entry_id, "committed", "--who", "bob", "--note", "n", "--version", str(version), code=1
+        )
+        assert "ann settled it as not_committed on 20" in said
+        assert said.endswith("Z: asked the provider\n")
+
+
+def test_a_fault_of_the_url_names_where_it_was_said(desk: Desk) -> None:
+    assert "GENAI_PROCESSOR_LEDGER: " in desk.run("queue", code=2, GENAI_PROCESSOR_LEDGER="nowhere://x")
+    assert "GENAI_PROCESSOR_LEDGER: " in desk.run("queue", code=2, GENAI_PROCESSOR_LEDGER="memory:")
+    said = desk.run("queue", "--ledger", "nowhere://x", code=2)
+    assert said.startswith("genai-processor: --ledger: ")
+
+
+def test_a_bad_setting_is_warned_of_in_the_commands_own_voice(desk: Desk) -> None:
+    done = subprocess.run(
+        [*COMMAND, "queue"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "GENAI_PROCESSOR_LEDGER": desk.url, "GENAI_PROCESSOR_EVENTS": "treu"},
+        timeout=60,
+    )
+    assert done.stderr == (
+        "genai-processor: GENAI_PROCESSOR_EVENTS must be true or false, but is 'treu'; using true instead\n"
+    )
+
+
+def test_a_person_is_shown_times_and_a_program_gets_the_fields(desk: Desk) -> None:
+    entry = desk.quarantine()
+    said = desk.run("show", entry.entry_id)
+    assert "_ns" not in said
+    assert any(line.startswith("made ") and line.endswith(" s ago)") for line in said.splitlines())
+    assert "no proof that it did, and none that it did not" in said
+    row = json.loads(desk.run("show", entry.entry_id, "--format", "json"))
+    assert (row["created_ns"], row["started_ns"]) == (entry.created_ns, None)
+
+
+def test_of_a_call_that_is_proven_to_have_begun_the_latest_time_is_shown(desk: Desk) -> None:
+    said = desk.run("show", desk.quarantine(started=True).entry_id)
+    assert "begun by" in said
+    assert "no proof" not in said
+
+
+@pytest.mark.parametrize("command", ["scan", "queue", "settle", "release", "reconcile", "replay plan"])
+@pytest.mark.parametrize("columns", [80, 120])
+def test_help_is_wrapped_only_where_the_terminal_ends(desk: Desk, command: str, columns: int) -> None:
+    text = desk.run(*command.split(), "--help", COLUMNS=str(columns)).partition("╭")[0]
+    for paragraph in text.split("\n" + " " * columns + "\n"):
+        lines = [line.strip() for line in paragraph.splitlines() if line.strip()]
+        for line, following in pairwise(lines):
+            assert len(line) + 1 + len(following.split()[0]) > columns - 3, line

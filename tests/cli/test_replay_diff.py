@@ -60,3 +60,12 @@ def test_another_question_is_another_input(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     done = diff(write(tmp_path / "a.json", "u", "a"), str(tmp_path / "none.json"))
     assert done.exit_code == 1
+    assert "none.json: cannot be opened" in done.stderr
+    assert "is only in" not in done.output
+
+
+def test_a_file_without_a_trace_is_compared_with_nothing(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("# Notes\n\nnothing recorded\n", encoding="utf-8")
+    done = diff(str(tmp_path / "notes.md"), write(tmp_path / "b.json", "u", "a"))
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "there is nothing to compare" in done.stderr

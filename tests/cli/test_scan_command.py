@@ -260,6 +260,7 @@ def test_without_the_extra_it_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=os.environ)
     assert done.returncode == 2
     assert "pip install 'otel-genai-processor[cli]'" in done.stderr
+    assert "pip install '.[cli]'" in done.stderr
 
 
 def test_settings_are_listed() -> None:

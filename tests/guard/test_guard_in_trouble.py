@@ -145,7 +145,7 @@ def test_an_end_that_cannot_be_told_is_told_when_the_ledger_is_back(tmp_path: Pa
 def test_where_more_was_lost_than_the_recorder_holds_the_guard_refuses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("genai_processor.recording._MAX_URGENT", 4)
+    monkeypatch.setattr("genai_processor.background._MAX_URGENT", 4)
     url = f"sqlite:///{tmp_path}/ledger.db?timeout_seconds=0.1"
     instrumentor, provider = GenAIProcessorInstrumentor(), TracerProvider()
     instrumentor.instrument(tracer_provider=provider, ledger=url, guard="enforce", scope="s")

@@ -15,6 +15,7 @@ import pytest
 
 from genai_processor.errors import LedgerUnavailableError
 from genai_processor.ledger import Claim, Granted, Outcome, Refusal, Resolution, Sighting, State, open_ledger
+from genai_processor.ledger.ids import random_id
 from genai_processor.ledger.sqlite import SQLiteLedger
 from genai_processor.ledger.tables import Tables
 
@@ -152,14 +153,13 @@ def test_a_finalizer_inside_an_operation_is_heard_after_it(path: str) -> None:
     def new_id() -> str:
         Finalized(last)
         gc.collect()
-        ledger._new_id = ledger_id
-        ledger._writing.opened.books._new_id = ledger_id  # type: ignore[union-attr]
+        ledger._transactions._writing.opened.books._new_id = ledger_id  # type: ignore[union-attr]
         return ledger_id()
 
-    ledger_id = ledger._new_id
-    assert ledger._writing.opened is not None
-    assert ledger._writing.opened.books is not None
-    ledger._writing.opened.books._new_id = new_id
+    ledger_id = random_id
+    assert ledger._transactions._writing.opened is not None
+    assert ledger._transactions._writing.opened.books is not None
+    ledger._transactions._writing.opened.books._new_id = new_id
     granted(ledger, 2)
     assert seen == [State.CLAIMED, None]
     assert {entry.tool for entry in ledger.pending().entries} == {"pay", "mail"}
@@ -205,16 +205,16 @@ def test_what_a_child_records_stays_whatever_its_parent_does(path: str, parent: 
 def test_a_child_forked_inside_an_operation_is_refused(path: str) -> None:
     ledger = SQLiteLedger(path)
     granted(ledger, 1)
-    assert ledger._writing.opened is not None
-    assert ledger._writing.opened.books is not None
-    usual, children = ledger._writing.opened.books._new_id, list[int]()
+    assert ledger._transactions._writing.opened is not None
+    assert ledger._transactions._writing.opened.books is not None
+    usual, children = ledger._transactions._writing.opened.books._new_id, list[int]()
 
     def new_id() -> str:
         child = os.fork()
         if child == 0:
             code = 1
             try:
-                ledger._busy = False
+                ledger._transactions._busy = False
                 with pytest.raises(LedgerUnavailableError, match="at the moment of a fork"):
                     ledger.counts()
                 code = 0
@@ -223,7 +223,7 @@ def test_a_child_forked_inside_an_operation_is_refused(path: str) -> None:
         children.append(child)
         return usual()
 
-    ledger._writing.opened.books._new_id = new_id
+    ledger._transactions._writing.opened.books._new_id = new_id
     granted(ledger, 2)
     assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 0
     assert ledger.counts()[State.CLAIMED] == 2
@@ -285,8 +285,8 @@ def test_nothing_is_looked_for_row_by_row(path: str) -> None:
     ledger = SQLiteLedger(path, max_age_days=1)
     granted(ledger)
     plans: list[str] = []
-    assert ledger._writing.opened is not None
-    connection = ledger._writing.opened.connection
+    assert ledger._transactions._writing.opened is not None
+    connection = ledger._transactions._writing.opened.connection
 
     def explained(statement: str) -> None:
         if statement.startswith(("SELECT", "UPDATE", "DELETE")) and "GROUP BY" not in statement:
@@ -294,20 +294,20 @@ def test_nothing_is_looked_for_row_by_row(path: str) -> None:
             plans.extend(f"{row[3]}: {statement}" for row in rows)
 
     connection.set_trace_callback(explained)
-    assert ledger._reading.opened is None
+    assert ledger._transactions._reading.opened is None
     ledger.record(Sighting("s", "pay", State.COMPLETED, "toolu_2x", "d2"))
     ledger.record(Sighting("s", "pay", State.QUARANTINED, "toolu_2x", "d2"))
     ledger.finish(granted(ledger, 3, lease_ns=10**12).entry, Outcome.FAILED)
     ledger.expire()
     connection.set_trace_callback(None)
     ledger.counts()
-    assert ledger._reading.opened is not None
-    ledger._reading.opened.connection.set_trace_callback(explained)
+    assert ledger._transactions._reading.opened is not None
+    ledger._transactions._reading.opened.connection.set_trace_callback(explained)
     ledger.pending()
     ledger.by_call("s", "toolu_2x")
     ledger.by_action("s", "pay", "d2")
     ledger.by_action("s", "pay", None)
-    ledger._reading.opened.connection.set_trace_callback(None)
+    ledger._transactions._reading.opened.connection.set_trace_callback(None)
     scans = [plan for plan in plans if plan.startswith("SCAN genai") and "USING INDEX" not in plan]
     sorts = [plan for plan in plans if "TEMP B-TREE FOR ORDER BY" in plan]
     assert plans
@@ -322,16 +322,16 @@ def test_a_fork_waits_for_an_open_transaction(path: str) -> None:
     ledger = SQLiteLedger(path)
     granted(ledger, 1)
     inside, go_on = threading.Event(), threading.Event()
-    assert ledger._writing.opened is not None
-    assert ledger._writing.opened.books is not None
-    usual = ledger._writing.opened.books._new_id
+    assert ledger._transactions._writing.opened is not None
+    assert ledger._transactions._writing.opened.books is not None
+    usual = ledger._transactions._writing.opened.books._new_id
 
     def new_id() -> str:
         inside.set()
         go_on.wait(10)
         return usual()
 
-    ledger._writing.opened.books._new_id = new_id
+    ledger._transactions._writing.opened.books._new_id = new_id
     writer = threading.Thread(target=lambda: granted(ledger, 2))
     writer.start()
     assert inside.wait(10)
@@ -401,7 +401,7 @@ def test_what_ended_well_in_other_turns_is_not_looked_at(path: str) -> None:
         answer = ledger.claim(claim)
         assert isinstance(answer, Granted)
         ledger.finish(answer.entry, Outcome.RETURNED)
-    opened = ledger._writing.opened
+    opened = ledger._transactions._writing.opened
     assert opened is not None
     tables = Tables(opened.execute, 10**18)
     assert list(tables.bearing_on(Claim("s", "pay", "toolu_9x", "d", "t9"))) == []

@@ -229,9 +229,20 @@ def test_a_fork_in_the_middle(run: Run, receiver: Receiver) -> None:
     assert verdicts(receiver) == dict.fromkeys(("before", "parent", "child"), "quarantined")
 
 
+def test_a_ledger_that_cannot_be_opened_is_one_line_with_the_remedy(run: Run, receiver: Receiver, tmp_path: Path) -> None:
+    done = run(GENAI_PROCESSOR_LEDGER=f"sqlite:///{tmp_path}/none/x.db")
+    assert done.returncode == 0
+    assert verdicts(receiver) == {"execute_tool refund": "quarantined"}
+    assert "Traceback" not in done.stderr
+    (said,) = [line for line in done.stderr.splitlines() if "ledger" in line]
+    assert "there is no directory" in said
+    assert "make it first" in said
+
+
 def test_a_bad_setting_is_a_warning_and_the_application_runs(run: Run, receiver: Receiver) -> None:
     done = run(GENAI_PROCESSOR_MAX_CALLS="many", GENAI_PROCESSOR_LEDGER="nowhere://x")
     assert done.returncode == 0, done.stderr
     assert "GENAI_PROCESSOR_MAX_CALLS must be integer above 0, but is 'many'; using 10000 instead" in done.stderr
+    assert done.stderr.count("GENAI_PROCESSOR_MAX_CALLS") == 1
     assert "GENAI_PROCESSOR_LEDGER cannot be used, using 'memory:' instead" in done.stderr
     assert verdicts(receiver) == {"execute_tool refund": "quarantined"}

@@ -17,10 +17,10 @@ import pytest
 from opentelemetry.sdk._logs import LoggerProvider, LogRecordProcessor
 from opentelemetry.trace import INVALID_SPAN_CONTEXT
 
+from genai_processor.background import BackgroundRecorder
 from genai_processor.forks import call_in_child, guard_with_lock
 from genai_processor.ledger import MemoryLedger
 from genai_processor.processor import GenAISpanProcessor
-from genai_processor.recording import BackgroundRecorder
 from genai_processor.telemetry import EMITTING, Events, Faults, Totals
 
 pytestmark = [

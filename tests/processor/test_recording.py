@@ -13,9 +13,10 @@ import pytest
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, get_value
 
 from genai_processor.attributes import METRIC_FAULTS
+from genai_processor.background import BackgroundRecorder
 from genai_processor.ledger import Entry, MemoryLedger, Sighting, State
 from genai_processor.ledger.requests import Returned
-from genai_processor.recording import BackgroundRecorder, DirectRecorder, recorder_for
+from genai_processor.recording import DirectRecorder, recorder_for
 from genai_processor.telemetry import Faults, Totals
 
 
@@ -115,7 +116,7 @@ def test_any_other_is_told_from_a_thread_that_starts_with_the_first_call(totals:
 
 
 def test_a_slow_ledger_holds_nobody_up_and_the_rest_is_counted(totals: Totals, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("genai_processor.recording._MAX_URGENT", 10)
+    monkeypatch.setattr("genai_processor.background._MAX_URGENT", 10)
     ledger = Remote()
     ledger.gate.clear()
     recorder = BackgroundRecorder(ledger, Faults(totals))  # type: ignore[arg-type]
@@ -130,7 +131,7 @@ def test_a_slow_ledger_holds_nobody_up_and_the_rest_is_counted(totals: Totals, m
 
 
 def test_calls_that_came_back_push_out_none_that_may_have_committed(totals: Totals, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("genai_processor.recording.MAX_WAITING", 10)
+    monkeypatch.setattr("genai_processor.background.MAX_WAITING", 10)
     ledger = Remote()
     ledger.gate.clear()
     recorder = BackgroundRecorder(ledger, Faults(totals))  # type: ignore[arg-type]
@@ -188,7 +189,7 @@ def test_what_cannot_be_recorded_is_told_without_an_entry(totals: Totals, monkey
     recorder.record(sighting(1), told.append)
     recorder.flush(10)
     assert told == [None]
-    monkeypatch.setattr("genai_processor.recording._MAX_URGENT", 0)
+    monkeypatch.setattr("genai_processor.background._MAX_URGENT", 0)
     recorder.record(sighting(2), told.append)
     assert told == [None, None]
 
@@ -204,7 +205,7 @@ def test_a_ledger_that_hangs_keeps_nobody_from_being_told(totals: Totals, monkey
         assert not recorder.flush(0)
         assert told == [(1, None)]
     else:
-        monkeypatch.setattr("genai_processor.recording._TELL_SECONDS", -1)
+        monkeypatch.setattr("genai_processor.background._TELL_SECONDS", -1)
         recorder.record(sighting(2), lambda entry_id: told.append((2, entry_id)))
         assert told == [(2, None)]
     ledger.gate.set()
@@ -214,7 +215,7 @@ def test_a_ledger_that_hangs_keeps_nobody_from_being_told(totals: Totals, monkey
 
 
 def test_everybody_is_told_once_whoever_is_faster(totals: Totals, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("genai_processor.recording._TELL_SECONDS", 0.0001)
+    monkeypatch.setattr("genai_processor.background._TELL_SECONDS", 0.0001)
     recorder = BackgroundRecorder(Remote(), Faults(totals))  # type: ignore[arg-type]
     told: list[int] = []
 
@@ -280,7 +281,7 @@ def test_what_waits_when_the_interpreter_exits_is_recorded() -> None:
 import time
 from genai_processor.ledger import Sighting, State
 from genai_processor.ledger.requests import Returned
-from genai_processor.recording import BackgroundRecorder
+from genai_processor.background import BackgroundRecorder
 from genai_processor.telemetry import Faults, Totals
 
 class Slow:

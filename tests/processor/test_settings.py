@@ -70,9 +70,9 @@ def test_the_table_and_the_settings_agree() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "used"),
     [
-        ("STAMP_DIGESTS", "maybe", "False"),
-        ("EVENTS", "2", "True"),
-        ("METRICS", "nein", "True"),
+        ("STAMP_DIGESTS", "maybe", "false"),
+        ("EVENTS", "2", "true"),
+        ("METRICS", "nein", "true"),
         ("MAX_CALLS", "many", "10000"),
         ("MAX_CALLS", "0", "10000"),
         ("MAX_BYTES", "-1", "67108864"),

@@ -85,6 +85,17 @@ def test_a_framework_that_is_laid_out_otherwise_is_refused_before_anything_runs(
     assert installing._installation._blocks == []
 
 
+def test_a_framework_whose_hook_cannot_be_loaded_is_refused_before_anything_runs(
+    trap: Trap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import json  # noqa: F401 - it is there
+
+    monkeypatch.setattr(installing, "HOOKS", {"json": ("no_such_hook",)})
+    with pytest.raises(ReplayRefusedError, match="no_such_hook could not be set up"), replaying(retrievals().plan()):
+        trap.spring("the block")
+    assert installing._installation._blocks == []
+
+
 def test_a_thread_that_was_there_before_is_let_pass() -> None:
     pytest.importorskip("pydantic_ai")
     from pydantic_ai import Agent

@@ -361,3 +361,18 @@ def test_some_empty_messages_are_none_to_speak_of(read):
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b" \t\n"])
 def test_blank_lines_are_passed_over(read, end):
     assert read(end * 3 + line(1) + end * 1_000 + line(2)) == ([1, 2], [])
+
+
+def test_a_text_that_is_no_trace_is_one_error(read):
+    spans, errors = read(b"# Notes\n\n" + b"a line of prose\n" * 500 + b'{"as": "an example"}\n')
+    assert spans == []
+    (error,) = errors
+    assert error[0] is None
+    assert "neither OTLP/JSON nor OTLP protobuf" in error[1]
+
+
+def test_a_trace_after_lines_of_prose_is_read_and_each_bad_line_said(read):
+    spans, errors = read(b"starting\n" * 150 + line(1) + b"bad\n" + line(2))
+    assert spans == [1, 2]
+    assert [line for line, _ in errors] == [*range(1, 101), None, 152]
+    assert errors[100][1].startswith("50 more lines")

@@ -11,46 +11,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from genai_processor.guard.guard import Guard
+from genai_processor.hooks import Hook as AnyHook
+from genai_processor.hooks import Target as AnyTarget
 
 Wrapper = Callable[[Guard, Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]
 """Called instead of a target: with the guard, the target, what it is bound to (None for a function), and the arguments."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A function or method of a framework that a hook wraps.
+Target = AnyTarget[Wrapper]
+
+
+@dataclass(frozen=True)
+class Hook(AnyHook[Wrapper]):
+    """How the guard stands in front of one framework: with all of its targets, or with nothing.
 
     Attributes:
-        module: Its module.
-        name: Its name there, as in `ToolManager._raw_execute`. Of several, split by `|`, the first that is there is meant:
-            versions differ.
-        parameters: Parameters that the wrapper relies on. If one is missing, the whole hook leaves the framework alone.
-        wrapper: Called in its place.
-        here_only: It is replaced in that module, and not in others of the framework that have imported it, too.
-    """
-
-    module: str
-    name: str
-    parameters: tuple[str, ...]
-    wrapper: Wrapper
-    here_only: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Hook:
-    """How the guard stands in front of one framework.
-
-    Attributes:
-        framework: What people call it.
-        targets: All that is wrapped: all or nothing.
-        optional: Wrapped where they are found, once all others are: somebody else's module which uses the framework, say.
         guards: It asks the guard. One that does not is let in for a guard that is off, too.
         otherwise: What follows where a version is not laid out as the hook knows it, for the warning.
     """
 
-    framework: str
-    targets: tuple[Target, ...]
-    optional: tuple[Target, ...] = ()
     guards: bool = True
     otherwise: str = "its calls are not guarded"
 

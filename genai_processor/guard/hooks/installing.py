@@ -1,21 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Letting hooks in when their framework is imported, and leaving no trace when it is over."""
+"""The guard in front of frameworks: its hooks, of which each stands there with all of its targets or not at all."""
 
 from __future__ import annotations
 
 import logging
 import sys
-import threading
-from functools import partial
-from importlib import import_module
 from typing import Any, Final
 
-from genai_processor.forks import guard_with_lock
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks.base import Hook, Target
 from genai_processor.guard.modes import GuardMode
-from genai_processor.imports import is_whole, when_imported
-from genai_processor.places import Place, UnknownPlaceError, Wrapped, find, take_away, version_of, wrap
+from genai_processor.hooks import Installation
+from genai_processor.imports import is_whole
+from genai_processor.places import Place, UnknownPlaceError, take_away
 from genai_processor.replays import REPLAYS
 
 _log = logging.getLogger(__name__)
@@ -39,116 +36,75 @@ HOOKS: Final = {
 """Package of a framework -> the modules whose `HOOK` stands in front of it."""
 
 
-class _Installation:
-    """The hooks of this process. Its lock is held only while attributes are replaced, and over nothing that may import."""
-
-    _lock: threading.RLock
+class _Installation(Installation[Hook]):
+    """The guard's hooks."""
 
     def __init__(self) -> None:
-        guard_with_lock(self)
+        super().__init__()
         self.guard: Guard | None = None
-        self._hooks: dict[str, Hook] = {}  # by the module that it is in
-        self._awaited: set[str] = set()
         self._imported: set[str] = set()
-        self._in_place: dict[str, bool] = {}  # False: left alone
-        self._optional: set[Target] = set()
-        self._wrapped: list[Wrapped] = []
+        self._in_place: dict[Hook, bool] = {}  # False: left alone
 
     def install(self, guard: Guard) -> None:
         with self._lock:
             self.guard = guard
-        for package in HOOKS:
-            self._await(package)
+        self._begin(HOOKS)
 
     def uninstall(self) -> None:
         with self._lock:
             self.guard = None
-            for wrapped in reversed(self._wrapped):  # one may stand around another
-                take_away(wrapped)
-            self._wrapped.clear()
-            self._in_place.clear()
-            self._optional.clear()
-            self._hooks.clear()
+            self._end()
             self._imported.clear()
+            self._in_place.clear()
 
-    def _await(self, name: str) -> None:
-        with self._lock:
-            if name in self._awaited and not is_whole(name):
-                return
-            self._awaited.add(name)
-        when_imported(name, self._is_imported)
-
-    def _is_imported(self, name: str) -> None:
-        """A module is there. The import system may not say so before this returns."""
-        with self._lock:
-            self._awaited.discard(name)
-            self._imported.add(name)
-        if self.guard is None:
-            return  # the next installation finds it
-        for module in HOOKS.get(name, ()):
-            self._load(module)
-        for module, hook in list(self._hooks.items()):
-            if any(target.module == name for target in (*hook.targets, *hook.optional)):
-                self._let_in(module, hook)
-
-    def _load(self, module: str) -> None:
-        try:
-            hook: Hook = import_module(module).HOOK
-        except Exception:  # noqa: BLE001 - the application must get its import
-            _log.exception("The guard's hook %s could not be set up; calls there are not guarded", module)
-            return
-        with self._lock:
-            self._hooks[module] = hook
-        for name in dict.fromkeys(target.module for target in (*hook.targets, *hook.optional)):
-            self._await(name)
-
-    def _is_there(self, name: str) -> bool:
-        return is_whole(name) or (name in self._imported and name in sys.modules)
-
-    def _let_in(self, module: str, hook: Hook) -> None:
-        """Wrap all targets as soon as all modules with them are there, and the optional ones when theirs are."""
-        if not self._wants(hook):
-            return
-        if module not in self._in_place and all(self._is_there(target.module) for target in hook.targets):
-            try:
-                found = [(target, _place(target)) for target in hook.targets]
-            except UnknownPlaceError as error:
-                self._leave_alone(module, hook, error)
-                return
-            with self._lock:
-                if self.guard is not None and module not in self._in_place:
-                    self._in_place[module] = False
-                    self._wrap_all(hook, found)
-                    self._in_place[module] = True
-        if self._in_place.get(module):
-            for target in hook.optional:
-                if target not in self._optional and self._is_there(target.module):
-                    self._let_in_optional(hook, target)
-
-    def _let_in_optional(self, hook: Hook, target: Target) -> None:
-        place = None
-        try:
-            place = _place(target)
-        except UnknownPlaceError as error:
-            _log.warning("%s: %s; it is left alone", hook.framework, error)
-        with self._lock:
-            if self.guard is not None and target not in self._optional:
-                self._optional.add(target)
-                if place is not None:
-                    self._wrap(hook, target, place)
-
-    def _leave_alone(self, module: str, hook: Hook, error: UnknownPlaceError) -> None:
-        with self._lock:
-            if module in self._in_place:
-                return
-            self._in_place[module] = False
-        _log.warning(
-            "%s %s is not laid out as the guard knows it (%s); %s", hook.framework, _version(hook), error, hook.otherwise
-        )
+    def _is_wanted(self) -> bool:
+        return self.guard is not None
 
     def _wants(self, hook: Hook) -> bool:
         guard = self.guard
         return guard is not None and (guard.mode is not GuardMode.OFF or not hook.guards)
+
+    def _cannot_load(self, module: str, error: Exception) -> None:
+        _log.exception("The guard's hook %s could not be set up; calls there are not guarded", module)
+
+    def _let_in(self, hook: Hook, name: str) -> None:
+        """Wrap all targets as soon as all modules with them are there, and the optional ones when theirs are."""
+        with self._lock:
+            self._imported.add(name)
+        if not self._wants(hook):
+            return
+        if hook not in self._in_place and all(self._is_there(target.module) for target in hook.targets):
+            try:
+                found = [(target, target.find()) for target in hook.targets]
+            except UnknownPlaceError as error:
+                self._leave_alone(hook, error)
+                return
+            with self._lock:
+                if self.guard is not None and hook not in self._in_place:
+                    self._in_place[hook] = False
+                    self._wrap_all(hook, found)
+                    self._in_place[hook] = True
+        if self._in_place.get(hook):
+            for target in hook.optional:
+                if self._is_there(target.module):
+                    self._wrap_once(hook, target)
+
+    def _is_there(self, name: str) -> bool:
+        return is_whole(name) or (name in self._imported and name in sys.modules)
+
+    def _leave_alone(self, hook: Hook, error: UnknownPlaceError) -> None:
+        with self._lock:
+            if hook in self._in_place:
+                return
+            self._in_place[hook] = False
+        _log.warning(
+            "%s %s is not laid out as the guard knows it (%s); %s", hook.framework, hook.version, error, hook.otherwise
+        )
+
+    def _is_unknown(self, hook: Hook, target: Target, error: UnknownPlaceError) -> None:
+        with self._lock:
+            self._done.add(target)
+        _log.warning("%s: %s; it is left alone", hook.framework, error)
 
     def _wrap_all(self, hook: Hook, found: list[tuple[Target, Place]]) -> None:
         before = len(self._wrapped)
@@ -161,11 +117,8 @@ class _Installation:
             del self._wrapped[before:]
             raise
 
-    def _wrap(self, hook: Hook, target: Target, place: Place) -> None:
-        kind = "guard" if hook.guards else hook.framework
-        wrapped = wrap(place, partial(self._call, hook, target), kind, everywhere=not target.here_only)
-        if wrapped is not None:
-            self._wrapped.append(wrapped)
+    def _kind(self, hook: Hook) -> str:
+        return "guard" if hook.guards else hook.framework
 
     def _call(
         self, hook: Hook, target: Target, wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -197,11 +150,3 @@ def install(guard: Guard) -> None:
 def uninstall() -> None:
     """Put back what was there. Where somebody else has wrapped since, our wrapper stays, and lets everything pass."""
     _installation.uninstall()
-
-
-def _place(target: Target) -> Place:
-    return find(target.module, target.name, target.parameters)
-
-
-def _version(hook: Hook) -> str:
-    return version_of(hook.targets[0].module, hook.framework)

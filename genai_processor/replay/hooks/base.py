@@ -8,9 +8,11 @@ import json
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from genai_processor.errors import ReplayRefusedError
+from genai_processor.hooks import Hook as AnyHook
+from genai_processor.hooks import Target as AnyTarget
 from genai_processor.replay.executions import Answer
 from genai_processor.replay.handed_back import Make, exception_of
 from genai_processor.replay.records import Ending
@@ -22,34 +24,8 @@ Wrapper = Callable[[Session, Callable[..., Any], Any, tuple[Any, ...], dict[str,
 """Called instead of a target: with the session, the target, what it is bound to (None for a function), and the arguments."""
 
 
-class Target(NamedTuple):
-    """A function or method of a framework that a hook wraps.
-
-    Attributes:
-        module: Its module.
-        name: Its name there.
-        parameters: Parameters that the wrapper relies on.
-        wrapper: Called in its place.
-        optional: Other versions of the framework do without it.
-    """
-
-    module: str
-    name: str
-    parameters: tuple[str, ...]
-    wrapper: Wrapper
-    optional: bool = False
-
-
-class Hook(NamedTuple):
-    """How a replay stands in front of one framework.
-
-    Attributes:
-        framework: What people call it.
-        targets: All that is wrapped.
-    """
-
-    framework: str
-    targets: tuple[Target, ...]
+Target = AnyTarget[Wrapper]
+Hook = AnyHook[Wrapper]
 
 
 def as_ever(

@@ -8,20 +8,15 @@ the wrappers stay for as long as such a one may be left, and refuse whatever it 
 from __future__ import annotations
 
 import asyncio
-import sys
-import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import partial
-from importlib import import_module
 from typing import Any, Final
 
 from genai_processor.errors import ReplayRefusedError
-from genai_processor.forks import guard_with_lock
-from genai_processor.imports import is_whole, when_imported
-from genai_processor.places import UnknownPlaceError, Wrapped, find, take_away, version_of, wrap
+from genai_processor.hooks import Installation
+from genai_processor.places import UnknownPlaceError
 from genai_processor.replay.hooks.base import Hook, Target
 from genai_processor.replay.session import Session
 
@@ -67,19 +62,13 @@ def _tasks() -> set[asyncio.Task[Any]]:
 _here: Final[ContextVar[Presence | None]] = ContextVar("genai_processor_replay_session", default=None)
 
 
-class _Installation:
-    """The wrappers of this process. Its lock is held over nothing that may import."""
-
-    _lock: threading.RLock
+class _Installation(Installation[Hook]):
+    """The wrappers of this process, for as long as anything is left of a replay."""
 
     def __init__(self) -> None:
-        guard_with_lock(self)
+        super().__init__()
         self._blocks: list[Session] = []
         self._present: list[weakref.ref[Presence]] = []
-        self._hooks: dict[str, Hook] = {}  # by the module that it is in
-        self._awaited: set[str] = set()
-        self._done: set[tuple[str, str]] = set()
-        self._wrapped: list[Wrapped] = []
         self.left_over = False
         """No block is left, but something that was begun in one may go on."""
 
@@ -88,8 +77,7 @@ class _Installation:
             self.left_over = False
             self._blocks.append(presence.session)
             self._present.append(weakref.ref(presence))
-        for package in HOOKS:
-            self._await(package)
+        self._begin(HOOKS)
 
     def leave(self, session: Session) -> None:
         with self._lock:
@@ -98,66 +86,43 @@ class _Installation:
         self.sweep()
 
     def sweep(self) -> None:
-        """Put back what was there if nothing is left of any replay. Where a stranger has wrapped since, ours lets pass."""
+        """Put back what was there if nothing is left of any replay."""
         with self._lock:
             self._present = [one for one in self._present if (found := one()) is not None and found.is_left()]
             if self._blocks or self._present:
                 return
             self.left_over = False
-            for wrapped in reversed(self._wrapped):
-                take_away(wrapped)
-            self._wrapped.clear()
-            self._done.clear()
+            self._end()
 
-    def _await(self, name: str) -> None:
-        with self._lock:
-            if name in self._awaited and not is_whole(name):
-                return
-            self._awaited.add(name)
-        when_imported(name, self._is_imported)
+    def _is_wanted(self) -> bool:
+        return bool(self._blocks)
 
-    def _is_imported(self, name: str) -> None:
-        with self._lock:
-            self._awaited.discard(name)
-            if not self._blocks:
-                return  # the next block finds it
-        for module in HOOKS.get(name, ()):
-            hook: Hook = import_module(module).HOOK
-            self._hooks[module] = hook
-            for other in dict.fromkeys(target.module for target in hook.targets):
-                if other != name:
-                    self._await(other)
-        for hook in list(self._hooks.values()):
-            for target in hook.targets:
-                if target.module == name and name in sys.modules:
-                    self._wrap(hook, target)
+    def _cannot_load(self, module: str, error: Exception) -> None:
+        self._refuse(f"{module} could not be set up ({error!r})", error)
 
-    def _wrap(self, hook: Hook, target: Target) -> None:
-        known = target.module, target.name
-        if known in self._done:
-            return
-        try:
-            place = find(target.module, target.name, target.parameters)
-        except UnknownPlaceError as error:
-            if not target.optional:
-                self._refuse(hook, target, error)
-            return
-        with self._lock:
-            if self._blocks and known not in self._done:
-                self._done.add(known)
-                wrapped = wrap(place, partial(_call, target), "replay")
-                if wrapped is not None:
-                    self._wrapped.append(wrapped)
+    def _is_unknown(self, hook: Hook, target: Target, error: UnknownPlaceError) -> None:
+        if target not in hook.optional:
+            self._refuse(f"{hook.framework} {hook.version} is not laid out as this version knows it ({error})")
 
-    def _refuse(self, hook: Hook, target: Target, error: UnknownPlaceError) -> None:
-        version = version_of(target.module, hook.framework)
-        refused = ReplayRefusedError(
-            f"Not replayed: {hook.framework} {version} is not laid out as this version knows it ({error}), so its calls "
-            "could reach the world"
-        )
+    def _refuse(self, why: str, cause: Exception | None = None) -> None:
+        refused = ReplayRefusedError(f"Not replayed: {why}, so its calls could reach the world")
+        refused.__cause__ = cause
         with self._lock:
             for session in self._blocks:
                 session.latch(refused)
+
+    def _kind(self, hook: Hook) -> str:
+        return "replay"
+
+    def _call(
+        self, hook: Hook, target: Target, wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        presence = _here.get()
+        if presence is None:
+            if self.left_over:
+                self.sweep()
+            return wrapped(*args, **kwargs)
+        return target.wrapper(presence.session, wrapped, instance, args, kwargs)
 
 
 _installation: Final = _Installation()
@@ -186,12 +151,3 @@ def installed(session: Session) -> Iterator[None]:
                 _here.reset(token)
         del presence, token
         _installation.leave(session)
-
-
-def _call(target: Target, wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    presence = _here.get()
-    if presence is None:
-        if _installation.left_over:
-            _installation.sweep()
-        return wrapped(*args, **kwargs)
-    return target.wrapper(presence.session, wrapped, instance, args, kwargs)

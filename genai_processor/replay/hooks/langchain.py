@@ -275,8 +275,10 @@ HOOK = Hook(
         Target(_CHAT, "BaseChatModel._should_stream", ("async_api",), _should_stream),
         Target(_CHAT, "BaseChatModel.stream", ("input",), _stream),
         Target(_CHAT, "BaseChatModel.astream", ("input",), _astream),
-        Target(_CHAT, "BaseChatModel._iter_v2_events", ("messages", "stream"), _events, optional=True),
-        Target(_CHAT, "BaseChatModel._aiter_v2_events", ("messages", "stream"), _aevents, optional=True),
         *(Target(_TEXT, f"BaseLLM.{name}", (), _complete) for name in ("generate", "agenerate", "stream", "astream")),
+    ),
+    (
+        Target(_CHAT, "BaseChatModel._iter_v2_events", ("messages", "stream"), _events),
+        Target(_CHAT, "BaseChatModel._aiter_v2_events", ("messages", "stream"), _aevents),
     ),
 )

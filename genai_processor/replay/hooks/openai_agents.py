@@ -241,9 +241,9 @@ HOOK = Hook(
         Target("agents.run_internal.turn_preparation", "get_model", ("agent", "run_config"), _get_model),
         Target("agents.run", "AgentRunner.run", ("starting_agent", "input"), _run),
         Target("agents.run", "AgentRunner.run_streamed", ("starting_agent", "input"), _run_streamed),
-        *(
-            Target("agents.run_internal.tool_actions", f"{name}.execute", (), _other_tool, optional=True)
-            for name in ("ApplyPatchAction", "ComputerAction", "CustomToolAction", "LocalShellAction", "ShellAction")
-        ),
+    ),
+    tuple(
+        Target("agents.run_internal.tool_actions", f"{name}.execute", (), _other_tool)
+        for name in ("ApplyPatchAction", "ComputerAction", "CustomToolAction", "LocalShellAction", "ShellAction")
     ),
 )

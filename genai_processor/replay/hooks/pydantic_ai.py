@@ -211,6 +211,6 @@ HOOK = Hook(
         Target("pydantic_ai.models", "StreamedResponse._get_event_iterator", (), as_ever),
         Target("pydantic_ai.models", "StreamedResponse.get", (), as_ever),
         Target("pydantic_ai.direct", "_prepare_model", ("model",), _direct),
-        Target("pydantic_ai.embeddings", "Embedder.embed", ("inputs",), _embed, optional=True),
     ),
+    (Target("pydantic_ai.embeddings", "Embedder.embed", ("inputs",), _embed),),
 )

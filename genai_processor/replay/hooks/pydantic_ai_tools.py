@@ -141,6 +141,6 @@ HOOK = Hook(
             ("function_schema", "run_context", "args"),
             _run_output_function,
         ),
-        Target("pydantic_ai._output", "execute_choice_action", (), _choose, optional=True),
     ),
+    (Target("pydantic_ai._output", "execute_choice_action", (), _choose),),
 )

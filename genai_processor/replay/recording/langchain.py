@@ -13,7 +13,7 @@ from typing import Any
 
 from genai_processor.replay.hooks.langchain import messages_of
 from genai_processor.replay.parts import PartList
-from genai_processor.replay.recording.installing import Target, failed
+from genai_processor.replay.recording.installing import Hook, Target, failed
 from genai_processor.replay.recording.requests import Request, asked_here, asking, list_of
 
 
@@ -132,11 +132,16 @@ async def _astream(
 
 _MODULE = "langchain_core.language_models.chat_models"
 
-TARGETS = (
-    Target(_MODULE, "BaseChatModel.generate", ("messages",), _generate),
-    Target(_MODULE, "BaseChatModel.agenerate", ("messages",), _agenerate),
-    Target(_MODULE, "BaseChatModel._generate_with_cache", ("messages",), _answer, optional=True),
-    Target(_MODULE, "BaseChatModel._agenerate_with_cache", ("messages",), _aanswer, optional=True),
-    Target(_MODULE, "BaseChatModel.stream", ("input",), _stream),
-    Target(_MODULE, "BaseChatModel.astream", ("input",), _astream),
+HOOK = Hook(
+    "LangChain",
+    (
+        Target(_MODULE, "BaseChatModel.generate", ("messages",), _generate),
+        Target(_MODULE, "BaseChatModel.agenerate", ("messages",), _agenerate),
+        Target(_MODULE, "BaseChatModel.stream", ("input",), _stream),
+        Target(_MODULE, "BaseChatModel.astream", ("input",), _astream),
+    ),
+    (
+        Target(_MODULE, "BaseChatModel._generate_with_cache", ("messages",), _answer),
+        Target(_MODULE, "BaseChatModel._agenerate_with_cache", ("messages",), _aanswer),
+    ),
 )

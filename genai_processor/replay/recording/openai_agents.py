@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from genai_processor.replay.hooks.openai_agents import messages_of
 from genai_processor.replay.parts import PartList
-from genai_processor.replay.recording.installing import Target, failed
+from genai_processor.replay.recording.installing import Hook, Target, failed
 from genai_processor.replay.recording.requests import Request, asked_here, asking, list_of, system_of
 from genai_processor.replay.stamps import CONVERSATION, RESPONSE, whole_list
 
@@ -108,15 +108,17 @@ async def _stream_response(
                 await events.aclose()
 
 
-def _targets(module: str, model: str) -> tuple[Target, ...]:
-    return (
-        Target(module, f"{model}.get_response", ("system_instructions", "input"), _get_response),
-        Target(module, f"{model}.stream_response", ("system_instructions", "input"), _stream_response),
-        Target(module, f"{model}._fetch_response", (), _fetch_response, optional=True),
-    )
+_MODELS: Final = (
+    ("agents.models.openai_responses", "OpenAIResponsesModel"),
+    ("agents.models.openai_chatcompletions", "OpenAIChatCompletionsModel"),
+)
 
-
-TARGETS = (
-    *_targets("agents.models.openai_responses", "OpenAIResponsesModel"),
-    *_targets("agents.models.openai_chatcompletions", "OpenAIChatCompletionsModel"),
+HOOK = Hook(
+    "openai-agents",
+    tuple(
+        Target(module, f"{model}.{name}", ("system_instructions", "input"), wrapper)
+        for module, model in _MODELS
+        for name, wrapper in (("get_response", _get_response), ("stream_response", _stream_response))
+    ),
+    tuple(Target(module, f"{model}._fetch_response", (), _fetch_response) for module, model in _MODELS),
 )

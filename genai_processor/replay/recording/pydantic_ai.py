@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from genai_processor.replay.hooks.pydantic_ai import messages_of
-from genai_processor.replay.recording.installing import Target, failed
+from genai_processor.replay.recording.installing import Hook, Target, failed
 from genai_processor.replay.recording.requests import Request, list_of, shows, system_of
 
 
@@ -46,11 +46,14 @@ def _holds_all(span: Any) -> bool:
     return getattr(attributes, "max_value_len", 0) is None and "gen_ai.output.messages" in (attributes or ())
 
 
-TARGETS = (
-    Target(
-        "pydantic_ai.models.instrumented",
-        "InstrumentationSettings.handle_messages",
-        ("input_messages", "response", "span", "parameters"),
-        _handle_messages,
+HOOK = Hook(
+    "pydantic-ai",
+    (
+        Target(
+            "pydantic_ai.models.instrumented",
+            "InstrumentationSettings.handle_messages",
+            ("input_messages", "response", "span", "parameters"),
+            _handle_messages,
+        ),
     ),
 )
