@@ -211,15 +211,16 @@ class Bookkeeper(Changes):
         if resolution not in set(Resolution):
             raise InvalidSettlementError(f"entry {entry_id}: resolution {resolution!r} is none of {', '.join(Resolution)}")
         entry = self.must(entry_id)
+        settled = _settled(entry)
         if entry.version != version:
             raise LedgerConflictError(
                 f"entry {entry_id} is at version {entry.version} ({entry.state}), not at {version}; "
-                f"{_settled(entry) or 'read it again before you decide'}",
+                "read it again before you decide" + (f"; {settled}" if settled else ""),
                 entry_id=entry_id,
                 expected=version,
                 found=entry.version,
             )
-        if settled := _settled(entry):
+        if settled:
             raise InvalidTransitionError(f"entry {entry_id} is settled already; {settled}")
         now = self._clock()
         settlement = Settlement(Resolution(resolution), who.strip(), note.strip(), now)

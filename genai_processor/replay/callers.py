@@ -25,7 +25,11 @@ def propose(op: Op, known: Known) -> None:
             entries = [entry for entry in entries if fits(entry.what[1].tool, op)]
         if op.draft.composite:
             entries = [entry for entry in entries if not _is_inside(entry.op, op)]
-        entries = [entry for entry in entries if not known.only_repeats(entry.op, entry.what[1])]
+        fresh = [entry for entry in entries if not known.only_repeats(entry.op, entry.what[1])]
+        if digest is None and len(fresh) < len(entries):
+            op.ambiguous += 1  # an id that is used again does not tell which call it is
+            return
+        entries = fresh
         if len(entries) > 1 and len({id(entry.op) for entry in entries}) > 1:
             op.ambiguous += 1
             return

@@ -180,6 +180,7 @@ def _containers(nodes: list[Node], decisions: dict[str, Decision], map_: _Map) -
             inputs,
             outcome,
             key in map_.injected,
+            draft.shown.failed,
         )
     return found
 

@@ -118,6 +118,7 @@ class Container(NamedTuple):
         inputs: What it says that went in, read only if it is injected.
         outcome: What it says that came out, likewise.
         injected: A boundary moved up to it: its recorded outcome stands for everything inside.
+        failed: It is a step, of no agent's own, and ended in an error.
     """
 
     key: str
@@ -129,6 +130,7 @@ class Container(NamedTuple):
     inputs: Inputs
     outcome: Outcome
     injected: bool = False
+    failed: bool = False
 
 
 class Boundary(NamedTuple):

@@ -116,6 +116,7 @@ class SpanReader:
             conversation=self._conversation(span, dialect),
             call_id=call_id,
             texts=texts,
+            failed=stands is _STEP and span.status == records.StatusCode.ERROR,
         )
 
     def _conversation(self, span: Span, dialect: Dialect) -> str | None:
@@ -156,6 +157,7 @@ class SpanReader:
                 b"",
                 (),
                 None,
+                False,
             ),
         )
 
@@ -196,6 +198,7 @@ class SpanReader:
                 output.answer if output is not None and output.state is _WHOLE else b"",
                 (),
                 stamp,
+                False,
             ),
         )
 

@@ -16,7 +16,7 @@ from genai_processor.errors import ReplayRefusedError
 from genai_processor.replay.boundary import is_verifiable
 from genai_processor.replay.decisions import Choice, Plan
 from genai_processor.replay.digests import content_digest
-from genai_processor.replay.executions import Answer, is_value
+from genai_processor.replay.executions import Answer
 from genai_processor.replay.live import (
     Keys,
     Prompt,
@@ -31,7 +31,7 @@ from genai_processor.replay.parts import Part, PartKind, PartList, Role
 from genai_processor.replay.proposals import Frame, Proposals
 from genai_processor.replay.records import Ending, Node, Operation, Outcome, State
 from genai_processor.replay.retrievals import Retrievals
-from genai_processor.replay.same_prompts import Descent, has_other_ids
+from genai_processor.replay.same_prompts import SamePrompts, is_of, tools_around
 from genai_processor.replay.stopping import Latch, named
 from genai_processor.replay.values import difference
 
@@ -68,7 +68,7 @@ class Session(Latch):
         self._whole = whole
         self.uninstructed: set[str] = set()  # answered, though the record lacks instructions that there are now
         self._lenient = allow_unverified
-        self._descent = Descent(plan)
+        self._same = SamePrompts(plan)
         self._proposals = Proposals(self, self._answerable, lenient=allow_unverified)
         self._retrievals = Retrievals(self)
         self._by_prompt: defaultdict[bytes, list[Node]] = defaultdict(list)
@@ -87,7 +87,7 @@ class Session(Latch):
             raise ReplayRefusedError("Not replayed: the plan holds no values; make it with keep_values=True")
         keys, refused = Keys(), []
         for node in self.plan.nodes:
-            if not all(map(self._is_entered, self._tools_around(node))):
+            if not all(map(self._is_entered, tools_around(self.plan, node))):
                 continue  # it is answered whole, with what is around it
             wanted = node.operation is Operation.TOOL or (self.models and node.operation is Operation.INFERENCE)
             if wanted and not self._answerable(node):
@@ -170,8 +170,8 @@ class Session(Latch):
                 found = self._unplaced.get(key_of_prompt(without_places(prompt.parts)), [])
                 found = [node for node in found if same_places(prompt.parts, node.inputs.parts)]
             free = [node for node in found if node.key not in self.answered]
-            free.sort(key=lambda node: self._rank(node, prompt, frame))
-            node = self._first(free, prompt, frame) if free and same_system(free[0], prompt) else None
+            fit = [node for node in free if same_system(node, prompt)]
+            node = self._first(fit, prompt, frame) if fit else None
             if node is not None:
                 self.answered[node.key] = 1
                 if leaves_instructions_out(node, prompt):
@@ -181,12 +181,9 @@ class Session(Latch):
         return node
 
     def _first(self, free: list[Node], prompt: Prompt, frame: Frame) -> Node:
-        """The one that is meant of nodes in the order of their ranks."""
-        if len(free) == 1:
-            return free[0]
-        best = self._rank(free[0], prompt, frame)
-        firsts = self._descent.firsts([node for node in free if self._rank(node, prompt, frame) == best])
-        if not self._lenient and not self._descent.are_alike(firsts):
+        """The one that is meant of nodes that were asked the same."""
+        firsts = self._same.firsts(free, prompt, frame)
+        if not self._lenient and not self._same.are_alike(firsts):
             self.stop(
                 ReplayRefusedError(
                     f"In the record {len(firsts)} model calls were asked the same and went on differently, and nothing "
@@ -195,19 +192,6 @@ class Session(Latch):
                 )
             )
         return firsts[0]
-
-    def _rank(self, node: Node, prompt: Prompt, frame: Frame) -> tuple[bool, ...]:
-        """Of several that were asked the same, the least is meant."""
-        calls = {part.tool for part in node.outcome.parts if part.kind is PartKind.CALL}
-        return (
-            not same_system(node, prompt),
-            has_other_ids(node, prompt.parts),
-            not self._is_of(node, frame),
-            None not in (prompt.agent, node.agent_name) and prompt.agent != node.agent_name,
-            prompt.tools is not None and not calls <= prompt.tools,
-            is_value(node),  # a failure is asked again
-            not calls,  # and what calls nothing ends a run
-        )
 
     def _nobody_was_asked(self, prompt: Prompt, found: list[Node], free: list[Node], frame: Frame) -> NoReturn:
         got = key_of_prompt(prompt.parts)
@@ -246,24 +230,8 @@ class Session(Latch):
         ready = [
             node for node in left if all(edge.producer in self.answered for edge in self.plan.decisions[node.key].edges)
         ]
-        own = [node for node in ready if self._is_of(node, frame)]
+        own = [node for node in ready if is_of(self.plan, node, frame)]
         return next(iter(own or ready or left), None)
-
-    def _tools_around(self, node: Node) -> list[str]:
-        """The composite tools that a node is inside of, the innermost first."""
-        found: list[str] = []
-        key = node.agent
-        while key is not None:
-            if (container := self.plan.containers.get(key)) is not None:
-                key = container.parent
-            else:
-                found.append(key)
-                key = self.plan.node(key).agent
-        return found
-
-    def _is_of(self, node: Node, frame: Frame) -> bool:
-        """Whether a node is of the run of an agent that a frame stands for."""
-        return next(iter(self._tools_around(node)), None) == frame.agent
 
     def call_id(self, node: Node, slot: int) -> str:
         """The id under which a proposed call is handed out: the recorded one, or one made of its place."""
@@ -310,7 +278,7 @@ class Session(Latch):
     def retrieved(self, query: str) -> Answer:
         """Find what a retrieval outside of a tool came to: see `Retrievals.retrieved`."""
         frame = self._proposals.here()
-        return self._retrievals.retrieved(query, lambda node: self._is_of(node, frame))
+        return self._retrievals.retrieved(query, lambda node: is_of(self.plan, node, frame))
 
     def enters(self, node: Node | None) -> bool:
         """Whether the body of a tool runs, because it only calls agents that are answered themselves."""

@@ -62,6 +62,7 @@ class Shown(NamedTuple):
         documents: For a retrieval or a reranking: the digests that messages' parts have which say one of its documents, each
             with that one's rank.
         stamp: For an inference: what its recording says that it read and said, or None.
+        failed: For a step: it ended in an error.
     """
 
     key: str
@@ -89,3 +90,4 @@ class Shown(NamedTuple):
     answer: bytes = b""
     documents: tuple[tuple[bytes, int], ...] = ()
     stamp: Stamp | None = None
+    failed: bool = False

@@ -192,3 +192,15 @@ def test_a_long_chain_and_a_wide_turn_are_planned() -> None:
     found = plan([*ran, last, first], keep_values=False, declared=ALL)
     assert decided(found, last) == ("inject", ["fan_in"])
     assert sum(decision.choice is Choice.RECOMPUTE for decision in found.decisions.values()) == 20_001
+
+
+def test_an_id_that_an_agent_gives_again_does_not_tell_alone_which_call_it_is() -> None:
+    """Without its arguments it was taken for the later call, by the id, and with them for neither."""
+    history = [user("u"), calls(CALL), result("call_1", "r1")]
+    around = agent()
+    again = ask(history, calls(CALL), parent=around)
+    later = ask(None, calls(("call_1", "search", {"q": 2})), parent=around)
+    whole = tool("search", id="call_1", args='{"q": 1}', result="r1", parent=around)
+    bare = tool("search", id="call_1", result="r1", parent=around)
+    assert decided(plan([around, again, whole, later], declared=ALL), whole) == ("inject", ["source_unobserved"])
+    assert decided(plan([around, again, bare, later], declared=ALL), bare)[0] == "refuse"

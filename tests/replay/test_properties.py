@@ -22,6 +22,7 @@ from genai_processor.spans.otlp import read_spans
 from genai_processor.spans.records import Event, Span
 
 RANK = {Choice.REFUSE: 0, Choice.INJECT: 1, Choice.RECOMPUTE: 2}
+RUNS = runs() | runs(ids_again=True)
 ALL = Declared(deterministic=("*",), recompute=("*",))
 
 
@@ -30,7 +31,7 @@ def _planned(spans: list[Span]) -> dict[str, Any]:
 
 
 @settings(max_examples=150, deadline=None)
-@given(runs(), st.randoms(use_true_random=False), st.integers(-(10**6), 10**6))
+@given(RUNS, st.randoms(use_true_random=False), st.integers(-(10**6), 10**6))
 def test_order_copies_and_clocks_change_no_plan(spans: list[Span], random: Any, skew: int) -> None:
     first = _planned(spans)
     again = [*spans, *random.sample(spans, len(spans) // 2)]
@@ -40,7 +41,7 @@ def test_order_copies_and_clocks_change_no_plan(spans: list[Span], random: Any, 
 
 
 @settings(max_examples=60, deadline=None)
-@given(runs(), st.data())
+@given(RUNS, st.data())
 def test_the_files_that_spans_are_in_change_no_plan(spans: list[Span], data: st.DataObject) -> None:
     """However they are spread over files, in whatever order these are read, and if one of them is read twice."""
     first = _planned(spans)
@@ -63,7 +64,7 @@ def _choices(found: Plan) -> dict[str, Choice]:
 
 
 @settings(max_examples=150, deadline=None)
-@given(runs(), st.data())
+@given(RUNS, st.data())
 def test_removing_a_value_never_raises_that_nodes_own_decision(spans: list[Span], data: st.DataObject) -> None:
     planned = plan(spans, declared=ALL)
     before = _choices(planned)
@@ -78,7 +79,7 @@ def test_removing_a_value_never_raises_that_nodes_own_decision(spans: list[Span]
 
 
 @settings(max_examples=100, deadline=None)
-@given(runs())
+@given(RUNS)
 def test_adding_a_recorded_order_never_lowers_a_decision(spans: list[Span]) -> None:
     for at, one in enumerate(spans):
         if "gen_ai.input.messages" in one.attributes:
@@ -100,7 +101,7 @@ async def _later_as_recorded(run: NodeRun) -> Any:
 
 
 @settings(max_examples=100, deadline=None)
-@given(runs(), st.booleans(), st.booleans())
+@given(RUNS, st.booleans(), st.booleans())
 def test_a_recorded_run_against_itself_never_diverges(spans: list[Span], declared: bool, unverified: bool) -> None:
     found = plan(spans, declared=ALL if declared else Declared())
     results = [replay(found, function, allow_unverified=unverified) for function in (None, _as_recorded)]
@@ -113,7 +114,7 @@ def test_a_recorded_run_against_itself_never_diverges(spans: list[Span], declare
 
 
 @settings(max_examples=100, deadline=None)
-@given(runs())
+@given(RUNS)
 def test_digests_alone_make_the_same_plan(spans: list[Span]) -> None:
     kept, bare = plan(spans, declared=ALL), plan(spans, declared=ALL, keep_values=False)
     assert bare.decisions == kept.decisions
@@ -122,7 +123,7 @@ def test_digests_alone_make_the_same_plan(spans: list[Span]) -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(runs())
+@given(RUNS)
 def test_producers_come_before_consumers(spans: list[Span]) -> None:
     found = plan(spans)
     place = {node.key: at for at, node in enumerate(found.nodes)}

@@ -266,7 +266,7 @@ def _ancestors(found: Plan) -> dict[str, set[str]]:
             if edge.kind is not EdgeKind.RETURN:
                 mine |= {edge.producer, *behind.get(edge.producer, set())}
         if node.structure.extends is not None:
-            mine |= {node.structure.extends, *behind[node.structure.extends]}
+            mine |= {node.structure.extends, *behind.get(node.structure.extends, set())}  # on a circle it may come later
     return behind
 
 

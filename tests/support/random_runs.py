@@ -14,7 +14,7 @@ from support.runs import Message, ask, calls, result, says, user
 from support.spans import agent, span, tool
 
 IDS = ("call_", "xk29lmq")
-"""How call ids begin. In one agent each is given once; every agent gives the same."""
+"""How call ids begin. In one agent each is given once, unless they are used again; every agent gives the same."""
 NAMES = [{"gen_ai.agent.name": "a"}, {"gen_ai.agent.name": "b"}, {}]
 CONVERSATION = {"gen_ai.conversation.id": "conv-7"}
 SAYS_WHAT_IS_MISSING = (
@@ -32,18 +32,22 @@ CONTRADICTIONS = frozenset({Reason.CYCLE, Reason.CONFLICTING_COPIES})
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> list[Span]:
+def runs(draw: st.DrawFn, ids_again: bool = False) -> list[Span]:
     """The spans of one run or of two of one conversation.
 
     They have turns of one to three calls, sub-agents, retrievals, failures, windows, summaries and deltas, and attributes
     that are lost or doubled.
+
+    Args:
+        draw: Draws them.
+        ids_again: Every turn of an agent gives its calls the same few ids.
     """
     spans: list[Span] = []
     numbers = draw(st.lists(st.integers(1, 3), min_size=1, max_size=2, unique=True))
     named = len(numbers) > 1 or draw(st.booleans())
     history: list[Message] = []
     for number in numbers:
-        _grow(draw, f"{number:032x}", None, spans, 0, history, named)
+        _grow(draw, f"{number:032x}", None, spans, 0, history, named, ids_again)
     if draw(st.booleans()):
         spans[draw(st.integers(0, len(spans) - 1))] = _without(draw, spans[draw(st.integers(0, len(spans) - 1))])
     return [one for at, one in enumerate(spans) if one.span_id not in {other.span_id for other in spans[:at]}]
@@ -62,6 +66,7 @@ def _grow(
     depth: int,
     history: list[Message],
     named: bool,
+    ids_again: bool,
 ) -> str:
     """Add an agent's run, which goes on from a history; what it answered."""
     around = agent(parent=parent, trace=trace, attributes=draw(st.sampled_from(NAMES)))
@@ -75,7 +80,8 @@ def _grow(
         new.insert(0, user(text))
     history.extend(new)
     for _ in range(draw(st.integers(0, 2))):
-        ids = [f"{draw(st.sampled_from(IDS))}{len(history)}{at}" for at in range(draw(st.integers(1, 3)))]
+        turn = 0 if ids_again else len(history)
+        ids = [f"{draw(st.sampled_from(IDS))}{turn}{at}" for at in range(draw(st.integers(1, 3)))]
         wanted = [(one, draw(st.sampled_from(["search", "refund"])), {"q": draw(st.integers(1, 2))}) for one in ids]
         spans.append(ask(_sent(draw, history, new), calls(*wanted), **more))
         new = []
@@ -90,7 +96,7 @@ def _grow(
             ran = tool(name, **options)
             spans.append(ran)
             if depth < 1 and draw(st.integers(0, 3)) == 0:
-                value = _grow(draw, trace, ran, spans, depth + 1, [], named)
+                value = _grow(draw, trace, ran, spans, depth + 1, [], named, ids_again)
             new.append(result(call_id, value))
         history.append(calls(*wanted))
         new = draw(st.permutations(new))
