@@ -70,6 +70,7 @@ class Attempt:
     @property
     def idempotency_key(self) -> str | None:
         """See `genai_processor.idempotency_key`."""
+        self.bound.acts()
         return self.bound.key
 
     @contextmanager
@@ -84,7 +85,7 @@ class Attempt:
 
     def start(self) -> None:
         """Say that the body begins, at the last point before it does."""
-        self.bound.started = True
+        self.bound.begins()
 
     def returned(self, value: Any = NOT_KEPT, *, by_the_body: bool = True) -> None:
         """Say that it ended well.

@@ -2,8 +2,10 @@
 """How a guarded call and the spans that show it find each other: one table for the whole process.
 
 `get_current_span()` is not the tool's span in a third of the pairs of framework and instrumentation, so a guarded call is
-kept in a context variable, and the processor binds it to the first matching tool span that starts under it; a span that
-was current already when the call was claimed is bound then.
+kept in a context variable, and the processor binds it to the first tool span of its name that starts under it; a span that
+was current already when the call was claimed is bound then. The names must be equal: a hook claims under the name that its
+framework's spans have, namespace and all (`shop.refund`, `shop-refund`, `mcp__shop__refund`). A span whose name merely ends
+like that may be another tool's, such as `cancel_refund`, of which a `refund` inside it that never began proves nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from typing import Any, Final
 
 from genai_processor.forks import call_in_child
 from genai_processor.guard.variables import holding
-from genai_processor.retry.policy import same_tool
 
 
 class GuardOutcome(StrEnum):
@@ -123,6 +124,16 @@ class Bound:
         self.around: Bound | None = None
         self.unseen = False
 
+    def begins(self) -> None:
+        """Note that its body begins; if it had begun before, this is another attempt."""
+        if self.started:
+            self.acts()
+        self.started = True
+
+    def acts(self) -> None:
+        """Note that its body goes on to do something: that it did nothing was said of an attempt before this."""
+        self.rejected = False
+
     def runs_unseen(self) -> None:
         """Note that it runs, with all those around it: none of their ledgers will hear of that."""
         outer = self.around
@@ -208,7 +219,7 @@ def tool_span_began(span: Any, tool: str | None) -> None:
     bound = _current.get()
     if bound is None or bound.has_span or bound.over:
         return
-    if tool is None or same_tool(tool, bound.tool):
+    if tool is None or tool == bound.tool:
         bind(bound, span)
 
 
@@ -219,9 +230,7 @@ def tool_span_is_current(bound: Bound, span: Any) -> None:
     if getattr(span, "_context", None) is None or span._context.span_id in BOUND:
         return
     tool = values.get("gen_ai.tool.name") or values.get("tool.name")
-    if isinstance(tool, str):
-        shows = same_tool(tool, bound.tool)
-    else:
-        shows = same_tool(name.removeprefix("execute_tool "), bound.tool)
-    if shows and values.get("gen_ai.operation.name", "execute_tool") == "execute_tool":
+    if not isinstance(tool, str):
+        tool = name.removeprefix("execute_tool ").removeprefix("tools/call ")
+    if tool == bound.tool and values.get("gen_ai.operation.name", "execute_tool") == "execute_tool":
         bind(bound, span)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -22,10 +23,30 @@ Key = Callable[[Any], Any]
 
 _T = TypeVar("_T")
 
+_log = logging.getLogger(__name__)
 
-def as_text(value: object) -> str | None:
-    """Return what names something as a text: a ledger compares texts, and `7` is no `"7"`. None for None."""
-    return value if value is None or isinstance(value, str) else str(value)
+
+def as_text(value: object, name: str, *, strict: bool) -> str | None:
+    """Return what names something as a text: a ledger compares texts, and `7` is no `"7"`. None for None.
+
+    Args:
+        value: The name.
+        name: What it was given as, for the message.
+        strict: Whoever refuses calls is told of a value that has no text; for whoever does not, there is none.
+
+    Raises:
+        TypeError: `strict`, and it has no text.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    try:
+        return str(value)
+    except Exception as error:
+        wrong = f"{name} has to be a text, and str() of this {type(value).__name__} fails"
+        if strict:
+            raise TypeError(wrong) from error
+        _log.warning("%s; the call has none", wrong, exc_info=True)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +77,7 @@ class Call:
 
 
 def claim_of(
-    call: Call, *, effect: Effect, key: Key | None, scope: str, parent: Bound | None, lease_ns: int | None
+    call: Call, *, effect: Effect, key: Key | None, scope: str, parent: Bound | None, lease_ns: int | None, strict: bool
 ) -> Claim:
     """Return what to ask a ledger.
 
@@ -67,14 +88,18 @@ def claim_of(
         scope: Where its id and arguments are unique.
         parent: The call in whose body it is made.
         lease_ns: How long the claim holds without being renewed, in nanoseconds; None for ever.
+        strict: See `as_text`.
+
+    Raises:
+        TypeError: `strict`, and its id or its turn has no text.
     """
     span = trace.get_current_span().get_span_context()
     return Claim(
         scope=scope,
         tool=call.tool,
-        call_id=usable_id(as_text(call.call_id), call.tool),
+        call_id=usable_id(as_text(call.call_id, "call_id", strict=strict), call.tool),
         digest=action_digest(call.arguments if key is None else _keyed(key, call.arguments)),
-        turn=as_text(call.turn),
+        turn=as_text(call.turn, "turn", strict=strict),
         proposed=max(1, call.proposed) if isinstance(call.proposed, int) else 1,
         parent=None if parent is None else parent.entry_id,
         effect=effect.value,

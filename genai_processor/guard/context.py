@@ -17,14 +17,20 @@ def idempotency_key() -> str | None:
         be asked: then send none.
     """
     bound = current()
-    return None if bound is None else bound.key
+    if bound is None:
+        return None
+    bound.acts()
+    return bound.key
 
 
 def not_executed() -> None:
-    """Say, inside a tool, that it is about to fail without having done anything: the call may be made again.
+    """Say, inside a tool, that it is about to fail, and that this call has done nothing: it may be made again.
 
-    Nothing happens outside of a guarded call. A tool that has called other guarded tools is not believed. It is said of the
-    whole call: a tool that goes on to try again by itself must not say it.
+    It is said of the whole call, from the first line of the body to whatever ends it: nothing was sent before, and nothing
+    is sent after. A tool that tries again by itself says it only if no attempt has sent anything. It holds until the body
+    shows that it goes on: by asking for its `idempotency_key`, by calling another guarded tool, or where a framework runs it
+    once more. A tool that has called a guarded tool which may have an effect is not believed. It changes nothing if the body
+    returns, and nothing outside of a guarded call.
     """
     bound = current()
     if bound is not None:

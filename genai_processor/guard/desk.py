@@ -17,7 +17,7 @@ from genai_processor.errors import LedgerError, LedgerUnavailableError, ReplayRe
 from genai_processor.guard import bindings, runs
 from genai_processor.guard.attempt import NOT_KEPT, Attempt
 from genai_processor.guard.bindings import Bound, GuardOutcome
-from genai_processor.guard.calls import Call, Key, by_glob, claim_of
+from genai_processor.guard.calls import Call, Key, as_text, by_glob, claim_of
 from genai_processor.guard.leases import Leases
 from genai_processor.guard.modes import GuardMode
 from genai_processor.guard.notes import Notes
@@ -59,7 +59,8 @@ class Desk:
         self._mode = mode
         self._policy = policy
         self._results = results
-        self._scopes = Scopes(scope)
+        self._strict = mode is GuardMode.ENFORCE
+        self._scopes = Scopes(scope, strict=self._strict)
         self._keys = keys
         self._not_started_on = not_started_on
         self._leases = leases
@@ -77,12 +78,14 @@ class Desk:
     ) -> Attempt | Refused:
         """See `Guard.begin`."""
         if not isinstance(call.tool, str):
-            call = replace(call, tool=str(call.tool))
+            name = as_text(call.tool, "tool", strict=self._strict)
+            call = replace(call, tool=type(call.tool).__name__ if name is None else name)
         parent, run = bindings.current(), runs.current_run()
         effect = self._effect(call)
         not_started_on += by_glob(self._not_started_on, call.tool) or ()
         if parent is not None:
             parent.outside = True
+            parent.acts()
         if effect is Effect.READ_ONLY or self._mode is GuardMode.OFF:
             return self._unclaimed(call, parent, run, GuardOutcome.GRANTED, not_started_on)
         if REPLAYS.ever and REPLAYS.here():
@@ -99,6 +102,7 @@ class Desk:
             scope=self._scopes.of(call, scope, parent, run),
             parent=parent if parent is not None and self._knows(parent) else None,
             lease_ns=None if self._leases is None else self._leases.lease_ns,
+            strict=self._strict,
         )
         if run is not None:  # first: what the model has seen does not stand in the way of what it asks for after that
             self.delivered(run.turn_began(claim.turn, claim.parent))

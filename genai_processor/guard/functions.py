@@ -35,7 +35,7 @@ class Body:
         self._bound = bound
         self._not_started_on = not_started_on
         bound.joined = True
-        bound.started = True
+        bound.begins()
 
     def inside(self) -> AbstractContextManager[None]:
         """It is inside already."""

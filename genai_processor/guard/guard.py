@@ -24,7 +24,7 @@ from genai_processor.guard.bindings import Bound
 from genai_processor.guard.calls import Call, Key, exceptions_of
 from genai_processor.guard.desk import Desk
 from genai_processor.guard.leases import Leases
-from genai_processor.guard.modes import GuardMode, RefusalMode
+from genai_processor.guard.modes import GuardMode, RefusalMode, one_of
 from genai_processor.guard.notes import Notes
 from genai_processor.guard.refused import Refused
 from genai_processor.guard.results import Results, ResultStore
@@ -94,12 +94,13 @@ class Guard:
         Raises:
             LedgerURLError: The ledger is given as a URL that names none.
             TypeError: `not_started_on` names something that is no exception.
-            ValueError: A mode is none, or the lease is not longer than nothing.
+            ValueError: `mode` or `on_refusal` is none, or the lease is not longer than nothing.
         """
         settings = Settings.from_environ() if settings is None else settings
         said = PREFIX + "GUARD" in os.environ
-        self.mode = GuardMode(mode if mode is not None else settings.guard if said else GuardMode.ENFORCE)
-        self.on_refusal = RefusalMode(settings.guard_refusal if on_refusal is None else on_refusal)
+        mode = mode if mode is not None else settings.guard if said else GuardMode.ENFORCE
+        self.mode = one_of(GuardMode, mode, "mode")
+        self.on_refusal = one_of(RefusalMode, settings.guard_refusal if on_refusal is None else on_refusal, "on_refusal")
         lease_seconds = settings.lease if lease_seconds is None else lease_seconds
         if not lease_seconds > 0:
             raise ValueError(f"lease_seconds must be above 0, but is {lease_seconds!r}")
@@ -184,8 +185,8 @@ class Guard:
 
         A call whose result is known is answered with it; any other that must not run raises `ToolSpanCommitmentError`.
         Inside a tool that a hook guards already under the same name, it marks that tool's body and claims nothing. What it
-        returns before its body has run comes back as something that tells the end: a future or a generator as one, and
-        whatever else can be awaited as a coroutine, which can do nothing beside that.
+        returns before its body has run comes back as something that tells the end: a future or a generator as one, a `map`
+        and its like as a generator, and whatever else can be awaited as a coroutine, which can do nothing beside that.
 
         Args:
             name: Name of the tool; by default the function's.
@@ -193,11 +194,15 @@ class Guard:
             key: Takes the arguments by name, and returns what makes a call the same action as another.
             call_id: Takes the arguments by name, and returns the call's id.
             not_started_on: Exceptions by which it says that it did nothing.
+
+        Raises:
+            TypeError: `not_started_on` names something that is no exception.
+            ValueError: `effect` is none.
         """
         return decorated.tool(
             self,
             name,
-            effect=None if effect is None else Effect(effect),
+            effect=None if effect is None else one_of(Effect, effect, "effect"),
             key=key,
             call_id=call_id,
             not_started_on=exceptions_of(not_started_on, "not_started_on"),
@@ -271,7 +276,7 @@ class Guard:
         key: Key | None = None,
         not_started_on: tuple[type[BaseException], ...] = (),
     ) -> Attempt | Refused:
-        """Claim a call. Raises nothing for odd input, nor for a ledger that cannot be asked.
+        """Claim a call. Raises nothing for odd input but the error below, nor for a ledger that cannot be asked.
 
         Args:
             call: The call.
@@ -281,6 +286,9 @@ class Guard:
 
         Returns:
             The attempt, whose end must be told; or that it must not run.
+
+        Raises:
+            TypeError: Its tool, id, scope or turn is an object whose `str()` fails (`enforce` only; else there is none).
         """
         return self._desk.begin(call, scope=scope, key=key, not_started_on=not_started_on)
 

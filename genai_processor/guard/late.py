@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import inspect
-import types
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine, Generator
+import itertools
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine, Generator, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, Final, Protocol
@@ -18,7 +18,11 @@ from genai_processor.guard.streams import Steps, steps, stepwise
 from genai_processor.guard.threads import Threads, tell
 
 _PLAIN: Final = frozenset({type(None), bool, int, float, str, bytes, dict, list, tuple})  # nearly all results
-_LATE: Final = (Coroutine, asyncio.Future, concurrent.futures.Future, types.GeneratorType, types.AsyncGeneratorType)
+_LATE: Final = (Coroutine, asyncio.Future, concurrent.futures.Future, Generator, AsyncGenerator)
+_ITERATORS: Final = frozenset(  # which run code for each item, and can do nothing else
+    {map, filter, zip, enumerate, type(iter(int, 1))}
+    | {kind for kind in vars(itertools).values() if isinstance(kind, type) and issubclass(kind, Iterator)}
+)
 
 
 class Begun(Ended, Protocol):
@@ -38,9 +42,14 @@ class Begun(Ended, Protocol):
 
 
 def runs_later(value: Any) -> bool:
-    """Whether something that a function returned has yet to run its body: a coroutine, a generator, a future."""
+    """Whether something that a function returned has yet to run its body: a coroutine, a future, a generator, a `map`.
+
+    Not any other iterator: it may be a file, or a cursor, of which much more can be asked than the next item.
+    """
     if type(value) in _PLAIN:
         return False
+    if type(value) in _ITERATORS:
+        return True
     return isinstance(value, _LATE) or (inspect.isawaitable(value) and _is_asynchronous())
 
 
@@ -71,7 +80,7 @@ def until_it_has_run(begun: Begun, value: Any, threads: Threads | None) -> Any:
         return _entered(begun, value, threads)
     if inspect.isawaitable(value):  # as some generators are
         return _awaited(begun, value, threads)
-    if inspect.isgenerator(value):
+    if isinstance(value, Iterator):
         return _generator(begun, value)
     return _async_generator(begun, value, threads)
 
@@ -149,7 +158,7 @@ def _entered(begun: Begun, value: Any, threads: Threads | None) -> Any:
     return Entered(value)
 
 
-def _generator(begun: Begun, value: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+def _generator(begun: Begun, value: Iterator[Any]) -> Generator[Any, Any, Any]:
     try:
         result = yield from steps(value, begun.inside)
     except BaseException as error:

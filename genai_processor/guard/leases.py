@@ -70,12 +70,13 @@ class Leases:
                 if not held:
                     self._thread = None
                     return
-            for entry in held:
-                self._renew(entry)
-            with suppress(Exception):  # those whose process is gone, so that they wait for somebody
-                self._ledger.expire()
+            answered = [self._renew(entry) for entry in held]
+            if all(answered):  # else the ledger may be back by now, and would take those of this process for lost
+                with suppress(Exception):  # those whose process is gone, so that they wait for somebody
+                    self._ledger.expire()
 
-    def _renew(self, entry: Entry) -> None:
+    def _renew(self, entry: Entry) -> bool:
+        """Renew a claim; returns whether the ledger has answered."""
         try:
             self._ledger.renew(entry, lease_ns=self.lease_ns)
         except (InvalidTransitionError, UnknownEntryError) as error:
@@ -85,3 +86,5 @@ class Leases:
                 _log.warning("The lease of a running call of %s is lost; it is quarantined: %s", entry.tool, error)
         except Exception as error:  # noqa: BLE001 - the ledger may be back before the lease runs out
             _log.debug("A lease could not be renewed: %s", error)
+            return False
+        return True

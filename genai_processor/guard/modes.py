@@ -4,6 +4,26 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any, TypeVar
+
+_Kind = TypeVar("_Kind", bound=StrEnum)
+
+
+def one_of(kind: type[_Kind], given: Any, name: str) -> _Kind:
+    """Return the value of a kind that somebody gives.
+
+    Args:
+        kind: The kind.
+        given: One of its values, or the text of one.
+        name: What it was given as, for the message.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        return kind(given)
+    except ValueError:
+        raise ValueError(f"{name} must be {' or '.join(kind)}, but is {given!r}") from None
 
 
 class GuardMode(StrEnum):

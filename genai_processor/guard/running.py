@@ -132,10 +132,10 @@ async def arun(
 
 
 async def tell_end(threads: Threads | None, begun: Ended, end: Callable[[], object]) -> None:
-    """Tell how a call has ended whose result is at hand. If this is cancelled meanwhile, nobody gets that result."""
+    """Tell how a call has ended whose result is at hand. Nobody gets it if this is cancelled or closed meanwhile."""
     try:
         await tell(threads, end)
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, GeneratorExit):
         await tell(threads, begun.not_delivered)
         raise
 
@@ -176,7 +176,7 @@ def started() -> None:
     """Say that the body of the current call begins."""
     bound = bindings.current()
     if bound is not None:
-        bound.started = True
+        bound.begins()
 
 
 def _raised(attempt: Attempt, error: BaseException, manners: Manners) -> None:

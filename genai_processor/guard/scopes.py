@@ -23,10 +23,12 @@ class Scopes:
 
     Args:
         default: Scope of all calls for which the application sets none; None for none.
+        strict: See `as_text`.
     """
 
-    def __init__(self, default: str | None) -> None:
+    def __init__(self, default: str | None, *, strict: bool) -> None:
         self._default = default
+        self._strict = strict
         self._told: set[str] = set()
 
     def of(self, call: Call, scope: str | None, parent: Bound | None, run: Run | None) -> str:
@@ -50,12 +52,17 @@ class Scopes:
         return f"{span.trace_id:032x}" if span.is_valid else _PROCESS_SCOPE
 
     def known(self, call: Call, scope: str | None, parent: Bound | None, run: Run | None) -> str | None:
-        """Return the scope that application or framework know of; None if they know of none."""
+        """Return the scope that application or framework know of; None if they know of none.
+
+        Raises:
+            TypeError: It has no text, and the guard enforces.
+        """
         around = None if parent is None else parent.scope
         own, hint = (None, None) if run is None else (run.scope, run.hint)
         for found in (scope, own, around, self._default, call.scope, hint):
-            if found:
-                return as_text(found)
+            text = as_text(found, "scope", strict=self._strict)
+            if text:
+                return text
         return None
 
     def _tell_of_missing(self, framework: str | None) -> None:

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from typing import Final, TypeVar
 
@@ -76,8 +77,9 @@ async def ask(threads: Threads | None, function: Callable[[], _T], if_cancelled:
 async def tell(threads: Threads | None, function: Callable[[], object]) -> None:
     """Call a function that tells a ledger something. A cancellation is raised when that is done.
 
-    Whoever cancels a run, and begins it again, then finds in the ledger how the calls of the first one have ended. In a
-    coroutine that is being closed, which may not wait for anything, it is called right here.
+    Whoever cancels a run, and begins it again, then finds in the ledger how the calls of the first one have ended. A
+    coroutine that is being closed may not await anything: it calls the function right here, or lets the thread that is at
+    it come to its end.
 
     Args:
         threads: Where to call it; None calls it right here.
@@ -92,13 +94,17 @@ async def tell(threads: Threads | None, function: Callable[[], object]) -> None:
     except RuntimeError:  # another kind of event loop, or the interpreter's end
         function()
         return
-    telling = asyncio.wrap_future(future)
+    process, telling = os.getpid(), asyncio.wrap_future(future)
     cancelled: asyncio.CancelledError | None = None
     while not telling.done():
         try:
             await asyncio.shield(telling)
         except asyncio.CancelledError as cancellation:
             cancelled = cancellation
+        except GeneratorExit:
+            if os.getpid() == process:  # a forked child has the coroutine, and not the thread
+                wait([future])
+            raise
         except Exception:  # noqa: BLE001 - raised below
             break
     error = cancelled or (None if telling.cancelled() else telling.exception())

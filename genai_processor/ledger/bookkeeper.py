@@ -167,9 +167,9 @@ class Bookkeeper(Changes):
             if nothing_ran:
                 return entry
             event, reason = Event.SEEN_QUARANTINED, reason or "stale_attempt_ended"
-            return self._move(entry, event, self._clock(), reason=reason)
+            return self._move(entry, event, self._clock(), reason=reason, ends_body=True)
         # A further attempt of an idempotent tool may leave the state as it was, but never a lease.
-        return self._move(entry, event, self._clock(), reason=reason, lease_expires_ns=None)
+        return self._move(entry, event, self._clock(), reason=reason, ends_body=True, lease_expires_ns=None)
 
     def undeliver(self, held: Entry) -> Entry:
         """Note that no model saw the result."""

@@ -13,6 +13,7 @@ from genai_processor.ledger.store import Entries
 from genai_processor.ledger.transitions import Event, next_state
 
 _HISTORY: Final = 50
+_FOR_PEOPLE: Final = frozenset({State.QUARANTINED, State.SETTLED})
 
 
 class Changes:
@@ -95,9 +96,28 @@ class Changes:
         return changed
 
     def _move(
-        self, entry: Entry, event: Event, now: int, *, reason: str | None = None, who: str | None = None, **changes: Any
+        self,
+        entry: Entry,
+        event: Event,
+        now: int,
+        *,
+        reason: str | None = None,
+        who: str | None = None,
+        ends_body: bool = False,
+        **changes: Any,
     ) -> Entry:
-        """Let an event happen to an entry, and to the entries around it."""
+        """Let an event happen to an entry, and to the entries around it.
+
+        Args:
+            entry: The entry.
+            event: What happens.
+            now: When.
+            reason: Why.
+            who: The person, for settlements.
+            ends_body: A body has ended: whoever settles, or has settled already, is to find that in the history, though it
+                moves nothing.
+            changes: Fields that change with it.
+        """
         state = next_state(
             entry.state,
             event,
@@ -112,9 +132,13 @@ class Changes:
             )
         if state is entry.state:
             changes = {name: value for name, value in changes.items() if getattr(entry, name) != value}
+            if ends_body and state in _FOR_PEOPLE:
+                latest = entry.history[-1] if entry.history else None
+                if latest is None or (latest.event, latest.reason) != (event.value, reason):  # else it is said again
+                    changes["history"] = _with(entry, Change(now, state, state, event.value, reason))
             return self._update(entry, now, **changes) if changes else entry
         change = Change(now, entry.state, state, event.value, reason, who)
-        changes["history"] = (*entry.history, change)[-_HISTORY:]
+        changes["history"] = _with(entry, change)
         if state is not State.CLAIMED:
             changes["lease_expires_ns"] = None
         if event is not Event.SETTLED:  # why it had to be settled stays on the entry; the answer is in its settlement
@@ -145,3 +169,7 @@ class Changes:
         settled = self.shelf.get(entry.released_by)
         if settled is not None and settled.released_to == entry.entry_id:
             self._update(settled, now, released_to=None)
+
+
+def _with(entry: Entry, change: Change) -> tuple[Change, ...]:
+    return (*entry.history, change)[-_HISTORY:]

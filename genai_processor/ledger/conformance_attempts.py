@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from genai_processor.errors import InvalidTransitionError
 from genai_processor.ledger.conformance_bench import PATIENCE_SECONDS, Bench, expect, raising
-from genai_processor.ledger.entries import Change, Entry, State
+from genai_processor.ledger.entries import Change, Entry, Resolution, State
 from genai_processor.ledger.requests import Outcome, Refusal, RefusalReason
 
 _HOUR_NS: Final = 3_600 * 10**9
@@ -84,6 +84,18 @@ def _a_late_good_end_of_the_body_lifts_its_quarantine(at: Bench) -> None:
     entry = at.granted()
     at.ledger.finish(entry, Outcome.FAILED)
     at.is_in(at.ledger.finish(entry, Outcome.RETURNED), State.COMPLETED)
+
+
+def _an_end_that_comes_late_is_a_line_of_the_history(at: Bench) -> None:
+    entry = at.failed()
+    read = at.ledger.finish(entry, Outcome.FAILED, reason="late")
+    change = Change(read.updated_ns, State.QUARANTINED, State.QUARANTINED, "failed", "late")
+    expect(read.history[-1] == change and read.version == entry.version + 1, f"ended late as {read}")
+    expect(at.ledger.finish(entry, Outcome.FAILED, reason="late") == read, "it was said again, and changed something")
+    settled = at.settle(read, Resolution.NOT_COMMITTED)
+    late = at.ledger.finish(entry, Outcome.RETURNED)
+    change = Change(late.updated_ns, State.SETTLED, State.SETTLED, "returned")
+    expect(late.history[-1] == change and late.settlement == settled.settlement, f"ended after it was settled as {late}")
 
 
 # -- attempts that are over ------------------------------------------------------------------------------------------
@@ -226,6 +238,7 @@ CHECKS: Final = (
     _each_change_is_a_version_and_a_line_of_the_history,
     _an_end_is_said_again_without_harm,
     _a_late_good_end_of_the_body_lifts_its_quarantine,
+    _an_end_that_comes_late_is_a_line_of_the_history,
     _the_end_of_an_earlier_attempt_is_evidence_only,
     _the_start_of_an_earlier_attempt_is_evidence_only,
     _an_earlier_attempt_holds_no_lease,

@@ -77,7 +77,7 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One step of an entry's history.
+    """One step of an entry's history; a late end that moved nothing is one, too: `before` is `after`.
 
     Attributes:
         at_ns: When.

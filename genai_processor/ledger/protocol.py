@@ -144,7 +144,8 @@ class Ledger(Protocol):
 
         Conditional on the attempt, not on the version: witnesses change the version while the body runs. An end that
         is not of the current attempt is evidence only: good or bad, a body that ran quarantines. An uncertain end
-        quarantines every enclosing claim.
+        quarantines every enclosing claim. An end that comes after the entry was quarantined or settled is a line of its
+        history even where it moves nothing, and so a new version: whoever settles at that moment has to look again.
 
         Args:
             entry: As it was granted: its `attempt` is the token.

@@ -6,10 +6,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
 
 from genai_processor import Guard, Policy, idempotency_key, not_executed
 from genai_processor.errors import LedgerURLError, ToolSpanCommitmentError
@@ -111,6 +113,32 @@ def test_a_decorated_function_runs_once_and_is_answered_with_its_result(url: str
             refund()  # type: ignore[call-arg]
     assert ran == ["o1"]
     assert states(guard) == {"completed": 1}
+
+
+@pytest.mark.parametrize("scope", ["s", None])
+@pytest.mark.parametrize("ends", ["well", "well, with an id", "badly"])
+def test_the_same_arguments_again_outside_of_a_turn(url: str, scope: str | None, ends: str) -> None:
+    """As docs/guard.md has it in a table."""
+    guard, ran = Guard(url, scope=scope), 0
+    tracer = TracerProvider().get_tracer("application")
+
+    @guard.tool(call_id=lambda arguments: f"refund of {arguments['order']}" if "id" in ends else None)
+    def refund(order: str) -> None:
+        nonlocal ran
+        ran += 1
+        if ends == "badly":
+            raise TimeoutError
+
+    reasons = []
+    for _ in range(2):
+        with suppress(TimeoutError), tracer.start_as_current_span("request"):
+            try:
+                refund("o1")
+            except ToolSpanCommitmentError as error:
+                reasons.append(error.reason)
+    expected = {"well": [], "well, with an id": ["call_repeated"], "badly": ["action_quarantined"]}[ends]
+    assert reasons == ([] if scope is None else expected)
+    assert ran == 2 - len(reasons)
 
 
 def test_a_coroutine_function_that_is_cancelled_is_quarantined(url: str) -> None:
@@ -228,6 +256,32 @@ def test_exceptions_that_say_that_nothing_was_done_are_believed(url: str) -> Non
     assert states(guard) == {"not_started": 6}
 
 
+@pytest.mark.parametrize("sign", ["key", "key of the attempt", "call", "read-only call"])
+def test_that_nothing_was_done_is_not_believed_of_a_body_that_goes_on(sign: str, url: str) -> None:
+    guard = Guard(url, policy=Policy(read_only="look_up"))
+
+    @guard.tool()
+    def look_up(order: str) -> str:
+        return order
+
+    with guard.run("s"), pytest.raises(TimeoutError), guard.call("pay", None, {"order": "o1"}) as attempt:
+        with suppress(BlockingIOError):
+            assert attempt.idempotency_key == idempotency_key()
+            not_executed()
+            raise BlockingIOError
+        if sign == "key":
+            idempotency_key()
+        elif sign == "key of the attempt":
+            assert attempt.idempotency_key
+        elif sign == "call":
+            with guard.call("notify"):
+                pass
+        else:
+            look_up("o1")
+        raise TimeoutError
+    assert states(guard)["quarantined"] == 1
+
+
 def test_who_has_called_other_tools_is_not_believed_to_have_done_nothing(url: str) -> None:
     guard = Guard(url)
 
@@ -329,8 +383,12 @@ def test_who_is_off_claims_nothing(url: str) -> None:
 
 
 def test_what_makes_no_sense_is_said_at_once() -> None:
-    with pytest.raises(ValueError, match="sometimes"):
+    with pytest.raises(ValueError, match=r"^mode must be off or observe or enforce, but is 'sometimes'$"):
         Guard(mode="sometimes")
+    with pytest.raises(ValueError, match=r"^on_refusal must be tell or raise, but is 'sing'$"):
+        Guard(on_refusal="sing")
+    with pytest.raises(ValueError, match=r"^effect must be read_only or idempotent or non_idempotent, but is 'none'$"):
+        Guard().tool(effect="none")
     with pytest.raises(ValueError, match="lease_seconds"):
         Guard(lease_seconds=0)
     with pytest.raises(LedgerURLError):

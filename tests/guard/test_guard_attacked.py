@@ -7,6 +7,7 @@ import asyncio
 import dataclasses
 import gc
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -14,7 +15,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import Context
 from pathlib import Path
 from types import FrameType
@@ -381,6 +382,34 @@ def test_names_that_are_no_texts_are_told_apart_like_their_texts(
             ran += 1
     assert ran == (1 if mode == "enforce" else 2)
     assert entries(guard, State.COMPLETED) == ran
+
+
+class NoText:
+    def __str__(self) -> str:
+        raise OSError("no text")
+
+    def __bool__(self) -> bool:
+        raise OSError("no truth")
+
+
+@pytest.mark.parametrize("mode", ["off", "observe", "enforce"])
+@pytest.mark.parametrize("name", ["tool", "scope", "turn", "call_id", "scope of the run", "scope of the guard"])
+def test_a_name_without_a_text_is_none_or_refused_by_who_enforces(
+    mode: str, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd: Any = NoText()
+    guard = Guard("memory:", mode=mode, scope=odd if name == "scope of the guard" else None)
+    wish: dict[str, Any] = {"tool": "pay", "arguments": {"order": 1}}
+    if name in ("tool", "scope", "turn", "call_id"):
+        wish[name] = odd
+    ran, told = 0, f"{name.split()[0]} has to be a text, and str() of this NoText fails"
+    refused = pytest.raises(TypeError, match=re.escape(told)) if mode == "enforce" else nullcontext()
+    with guard.run(odd if name == "scope of the run" else None), refused, guard.call(**wish):
+        ran += 1
+    assert ran == (0 if mode == "enforce" else 1)
+    if mode == "observe":
+        assert told in caplog.text
+        assert entries(guard, State.COMPLETED) == 1
 
 
 @pytest.mark.parametrize("mode", ["off", "observe"])

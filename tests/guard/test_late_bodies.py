@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
+from collections import abc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -86,6 +88,35 @@ def async_generator(payments: Payments) -> Callable[[str], Any]:
     return lambda order: body()
 
 
+def mapped(payments: Payments) -> Callable[[str], Any]:
+    def paid(order: str) -> str:
+        return payments.pay()
+
+    return lambda order: map(paid, [order])
+
+
+def filtered(payments: Payments) -> Callable[[str], Any]:
+    return lambda order: filter(lambda _: payments.pay(), ["paid"])
+
+
+def chained(payments: Payments) -> Callable[[str], Any]:
+    return lambda order: itertools.chain(["begun"], mapped(payments)(order))
+
+
+def generator_of_another_kind(payments: Payments) -> Callable[[str], Any]:
+    class Pays(abc.Generator[str, None, None]):
+        def __init__(self) -> None:
+            self.inner = generator(payments)("o1")
+
+        def send(self, value: None) -> str:
+            return str(self.inner.send(value))
+
+        def throw(self, *error: Any) -> str:
+            return str(self.inner.throw(*error))
+
+    return lambda order: Pays()
+
+
 def coroutine_of_async_generator(payments: Payments) -> Callable[[str], Any]:
     async def body(order: str) -> Any:
         return async_generator(payments)(order)
@@ -112,6 +143,10 @@ KINDS = [
     future,
     generator,
     async_generator,
+    mapped,
+    filtered,
+    chained,
+    generator_of_another_kind,
     coroutine_of_async_generator,
 ]
 
@@ -164,6 +199,13 @@ def test_an_object_that_could_be_awaited_is_a_result_where_nobody_awaits() -> No
     guard = Guard("memory:", mode="enforce", scope="c1")
     reference = awaitable(Payments())("o1")
     assert guard.tool("pay")(lambda order: reference)("o1") is reference
+    assert guard.ledger.counts()[State.COMPLETED] == 1
+
+
+def test_a_file_is_a_result_though_it_can_be_iterated(tmp_path: Path) -> None:
+    guard = Guard("memory:", mode="enforce", scope="c1")
+    with (tmp_path / "receipt").open("w") as file:
+        assert guard.tool("pay")(lambda order: file)("o1") is file
     assert guard.ledger.counts()[State.COMPLETED] == 1
 
 

@@ -87,6 +87,36 @@ def test_the_guard_knows_what_the_span_does_not_say(desk: Desk) -> None:
     assert BOUND == {}
 
 
+@pytest.mark.parametrize("outer", ["cancel_refund", "cancel-refund", "orders.refund", "admin__refund", "tools/refund"])
+def test_what_a_call_inside_a_tool_never_did_proves_nothing_of_that_tool(desk: Desk, outer: str) -> None:
+    with pytest.raises(TimeoutError), desk.span(outer):
+        with pytest.raises(LookupError), desk.guard.call("refund", "toolu_a1", {"order": 1}):
+            not_executed()
+            raise LookupError
+        raise TimeoutError
+    assert desk.tags()["retry.verdict"] == "quarantined_unknown"
+    assert "guard.outcome" not in desk.tags()
+
+
+@pytest.mark.parametrize("inner", ["refund", "look.up.cancel_refund"])
+def test_what_a_tool_never_did_proves_nothing_of_another_tools_span_inside_it(desk: Desk, inner: str) -> None:
+    with pytest.raises(LookupError), desk.guard.call("cancel_refund", "toolu_a1", {"order": 1}):
+        with pytest.raises(TimeoutError), desk.span(inner):
+            raise TimeoutError
+        not_executed()
+        raise LookupError
+    assert desk.tags()["retry.verdict"] == "quarantined_unknown"
+    assert "guard.outcome" not in desk.tags()
+
+
+@pytest.mark.parametrize("name", ["execute_tool pay", "tools/call pay", "pay"])
+def test_a_current_span_without_a_tools_name_may_have_it_in_its_own(desk: Desk, name: str) -> None:
+    attributes = {"gen_ai.operation.name": "execute_tool"}
+    with desk.tracer.start_as_current_span(name, attributes=attributes), desk.guard.call("pay", "toolu_a1"):
+        pass
+    assert desk.tags()["guard.outcome"] == "granted"
+
+
 def test_a_span_that_begins_inside_the_claim_is_its_span_and_only_the_first(desk: Desk) -> None:
     with desk.guard.call("pay", "toolu_a1", {"order": 1}):
         with desk.span("other"):

@@ -62,7 +62,6 @@ def _body() -> Iterator[None]:
     if bound.body_failed and guard.refuses(None, bound.tool):
         raise guard.refuse(bound, RefusalReason.NESTED_UNCERTAIN).error()
     started()
-    bound.rejected = False  # which an execution before this one may have said of itself
     try:
         yield
     except BaseException:
