@@ -47,7 +47,8 @@ class SQLiteLedger:
         Args:
             path: The file. Beside it stand two more of SQLite's own, ``-wal`` and ``-shm``.
             max_age_days: After how long untouched an entry whose end is known expires.
-            timeout_seconds: How long to wait for another process before a ledger counts as unavailable.
+            timeout_seconds: How long to wait for other threads, and then for another process, before the ledger counts as
+                unavailable.
             create: Make the file if there is none.
             clock: The time, in nanoseconds since the Unix epoch.
             new_id: Makes entry ids: random, never the same twice.

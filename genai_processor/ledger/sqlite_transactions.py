@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -32,7 +33,7 @@ class Transactions:
 
         Args:
             path: The file.
-            timeout_seconds: How long to wait for another process.
+            timeout_seconds: How long to wait for other threads, and then for another process.
             create: Make the file if there is none.
             max_age_ns: After how long untouched an entry whose end is known expires.
             bookkeeper: Makes the bookkeeper of some tables.
@@ -60,24 +61,30 @@ class Transactions:
                 a finalizer interrupted another operation of this very thread.
         """
         let_forks_pass()
+        asked = time.monotonic()
         with self._writing._lock:
             if self._busy:
                 raise LedgerUnavailableError(
                     "the ledger was called by a finalizer that interrupted one of its own operations; "
                     "nothing was changed; call it from ordinary code, not from __del__ or a finalised generator"
                 )
-            return self._alone(operation)
+            return self._alone(operation, asked)
 
     def run_or_postpone(self, operation: Callable[[Bookkeeper], _T], otherwise: _T) -> _T:
         """As `run`; if it interrupts another operation of this thread then after that, for `otherwise`."""
         let_forks_pass()
+        asked = time.monotonic()
         with self._writing._lock:
             if self._busy:
                 self._postponed.append(operation)
                 return otherwise
-            return self._alone(operation)
+            return self._alone(operation, asked)
 
-    def _alone(self, operation: Callable[[Bookkeeper], _T]) -> _T:
+    def _alone(self, operation: Callable[[Bookkeeper], _T], asked: float) -> _T:
+        if time.monotonic() - asked > self._timeout:  # or many who wait for one file would do so one after the other
+            raise LedgerUnavailableError(
+                f"the ledger {self._path} was busy with other calls of this process for {self._timeout:g} s"
+            )
         self._busy = True
         try:
             done = self._transact(operation)

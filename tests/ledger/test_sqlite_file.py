@@ -474,3 +474,35 @@ def test_a_fork_that_could_not_wait_leaves_no_ledger_to_its_child(
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert isinstance(ledger.claim(Claim("s", "pay", "toolu_3x", "d3", "t3")), Granted)
+
+
+def test_threads_wait_for_a_locked_file_beside_each_other(path: str) -> None:
+    """Each after the other would keep the last of them waiting for as many time-outs as there are threads."""
+    ledger = SQLiteLedger(path, timeout_seconds=0.3)
+    granted(ledger)
+    attempts: list[str] = []
+    opened = ledger._transactions._writing.opened
+    assert opened is not None
+    opened.connection.set_trace_callback(lambda statement: attempts.append(statement))
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    together = threading.Barrier(16)
+    refused: list[str] = []
+
+    def claim(number: int) -> None:
+        together.wait(10)
+        try:
+            ledger.claim(Claim("s", "mail", f"toolu_{number}x"))
+        except LedgerUnavailableError as error:
+            refused.append(str(error))
+
+    threads = [threading.Thread(target=claim, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    other.execute("ROLLBACK")
+    assert len(refused) == 16
+    assert attempts.count("BEGIN IMMEDIATE") <= 4
+    assert sum("busy with other calls of this process" in text for text in refused) >= 12
+    assert isinstance(ledger.claim(Claim("s", "mail", "toolu_1x")), Granted)
