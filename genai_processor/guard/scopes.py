@@ -32,7 +32,7 @@ class Scopes:
         self._told: set[str] = set()
 
     def of(self, call: Call, scope: str | None, parent: Bound | None, run: Run | None) -> str:
-        """Return the application's scope, else the enclosing call's, else the framework's, else the trace's.
+        """Return the application's scope, else the enclosing call's, else the framework's, else the trace's or process's.
 
         Where it is none that another process would know, the application is told so, once for each framework.
 
@@ -46,10 +46,9 @@ class Scopes:
         if found:
             return found
         span = trace.get_current_span().get_span_context()
-        self._tell_of_missing(call.framework)
-        if call.trace:
-            return call.trace
-        return f"{span.trace_id:032x}" if span.is_valid else _PROCESS_SCOPE
+        around = call.trace or (f"{span.trace_id:032x}" if span.is_valid else None)
+        self._tell_of_missing(call.framework, traced=around is not None)
+        return around or _PROCESS_SCOPE
 
     def known(self, call: Call, scope: str | None, parent: Bound | None, run: Run | None) -> str | None:
         """Return the scope that application or framework know of; None if they know of none.
@@ -65,12 +64,16 @@ class Scopes:
                 return text
         return None
 
-    def _tell_of_missing(self, framework: str | None) -> None:
+    def _tell_of_missing(self, framework: str | None, *, traced: bool) -> None:
         name = framework or "this application"
         if name not in self._told:
             self._told.add(name)
             _log.warning(
-                "The calls of %s have no conversation to tell them apart by, so a repetition in another trace is not "
-                "recognised. Stand `guard.run(scope=...)` around each run, or set GENAI_PROCESSOR_SCOPE.",
+                "The calls of %s have no conversation to tell them apart by, so %s. "
+                "Stand `guard.run(scope=...)` around each run, or set GENAI_PROCESSOR_SCOPE.",
                 name,
+                "a repetition in another trace is not recognised"
+                if traced
+                else "those in no trace share one scope, whichever run they are of, and a repetition in another process is "
+                "not recognised",
             )

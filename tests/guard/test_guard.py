@@ -439,6 +439,17 @@ def test_calls_without_any_scope_are_told_of_once(caplog: pytest.LogCaptureFixtu
         assert "have no conversation" not in caplog.text
 
 
+def test_whoever_is_told_of_no_scope_is_told_what_is_one_instead(caplog: pytest.LogCaptureFixture) -> None:
+    with Guard().call("pay", None, {"order": 1}):
+        pass
+    assert "in another process is not recognised" in caplog.text
+    assert "in another trace" not in caplog.text
+    caplog.clear()
+    with TracerProvider().get_tracer("t").start_as_current_span("run"), Guard().call("pay", None, {"order": 1}):
+        pass
+    assert "in another trace is not recognised" in caplog.text
+
+
 # -- results -----------------------------------------------------------------------------------------------------------
 
 
