@@ -5,13 +5,16 @@ Run it: python examples/reconcile.py
 """
 
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from genai_processor import GenAISpanProcessor, MemoryLedger, Resolution
 from genai_processor.errors import LedgerConflictError
 
 ledger = MemoryLedger()
 provider = TracerProvider()
-provider.add_span_processor(GenAISpanProcessor(ledger=ledger))
+exporting = SimpleSpanProcessor(InMemorySpanExporter())  # or what you export with
+provider.add_span_processor(GenAISpanProcessor(exporting, ledger=ledger))
 
 attributes = {
     "gen_ai.operation.name": "execute_tool",

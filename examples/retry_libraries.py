@@ -11,11 +11,13 @@ import backoff
 import stamina
 import tenacity
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from genai_processor import GenAISpanProcessor, is_safe_to_retry
 
 provider = TracerProvider()
-provider.add_span_processor(GenAISpanProcessor())  # no exporter behind it: it only watches
+provider.add_span_processor(GenAISpanProcessor(SimpleSpanProcessor(InMemorySpanExporter())))  # or what you export with
 tracer = provider.get_tracer("my_agent")
 runs = 0
 

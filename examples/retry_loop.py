@@ -7,11 +7,13 @@ Run it: GENAI_PROCESSOR_READ_ONLY_TOOLS=get_* python examples/retry_loop.py
 import json
 
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from genai_processor import GenAISpanProcessor, is_safe_to_retry
 
 provider = TracerProvider()
-provider.add_span_processor(GenAISpanProcessor())  # no exporter behind it: it only watches
+provider.add_span_processor(GenAISpanProcessor(SimpleSpanProcessor(InMemorySpanExporter())))  # or what you export with
 tracer = provider.get_tracer("my_agent")
 
 

@@ -9,18 +9,30 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent.parent
 
 
 def run(*command: str, **variables: str) -> str:
     """The program's standard output; it has to succeed."""
+    return finished(*command, **variables).stdout
+
+
+def finished(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The program once it has succeeded."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "GENAI_"))}
     environment["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), environment["PATH"]])
     done = subprocess.run(
         command, cwd=ROOT, env=environment | variables, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done
+
+
+@pytest.mark.parametrize("example", ["explicit", "reconcile", "retry_loop"])
+def test_the_first_examples_that_a_reader_tries_warn_of_nothing(example: str) -> None:
+    assert finished(sys.executable, f"examples/{example}.py").stderr == ""
 
 
 def test_explicit_exports_the_verdict() -> None:
