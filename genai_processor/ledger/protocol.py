@@ -183,8 +183,8 @@ class Ledger(Protocol):
     def expire(self) -> tuple[Entry, ...]:
         """Give up what nobody renews any more.
 
-        A claim whose lease has run out is quarantined (`no_end_recorded`); a call that has `returned`, and whose result nobody
-        waits for any more, is undelivered.
+        A claim whose lease has run out is quarantined (`no_end_recorded`); a call that has `returned`, and whose result
+        nobody waits for any more, is undelivered.
 
         Returns:
             The entries that it moved.

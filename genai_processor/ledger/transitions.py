@@ -115,9 +115,7 @@ _MOVES: Final[dict[tuple[State, Event], State]] = _QUARANTINING | {
 }
 
 _ONLY_WHERE_LISTED: Final = frozenset({Event.RESUMED, Event.UNDELIVERED, Event.SETTLED})
-_LIFTING: Final = frozenset(
-    {Event.RETURNED, Event.RETURNED_AWAITED, Event.RETURNED_UNSEEN, Event.REJECTED, Event.PAUSED}
-)
+_LIFTING: Final = frozenset({Event.RETURNED, Event.RETURNED_AWAITED, Event.RETURNED_UNSEEN, Event.REJECTED, Event.PAUSED})
 _CALM: Final = frozenset({Event.SEEN_COMPLETED, Event.SEEN_NOT_STARTED, Event.SEEN_PAUSED})
 
 
