@@ -171,8 +171,8 @@ class Bookkeeper(Changes):
                 return entry
             event, reason = Event.SEEN_QUARANTINED, reason or "stale_attempt_ended"
             return self._move(entry, event, self._clock(), reason=reason, ends_body=True)
-        # Who waits for the result keeps the lease. A further attempt of an idempotent tool may leave the state as it was, and
-        # leaves no lease.
+        # Who waits for the result keeps the lease. A further attempt of an idempotent tool may leave the state as it is, but
+        # it leaves no lease.
         lease = entry.lease_expires_ns if event is Event.RETURNED_AWAITED and entry.state in _AWAITING else None
         return self._move(entry, event, self._clock(), reason=reason, ends_body=True, lease_expires_ns=lease)
 
