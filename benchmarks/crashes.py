@@ -5,9 +5,10 @@
 
 Each run is a process that claims a call, makes an effect (a line in a file, written through to the disk) and records its
 end. It is killed with SIGKILL: at a moment that it reaches itself (before the claim, after it, after the effect, after the
-record), or from outside at any moment. Then every call is made again under its id, as by a run that is resumed, and those
-that did not end well once more under a new id, as by an agent that asks again. Exits with 1 if an effect happened twice, if
-one happened of which the ledger knows nothing, or if a call that nobody can know about does not wait for a person.
+record, which is before a model has seen the result), or from outside at any moment. Then every call is made again under its
+id, as by a run that is resumed, and those whose result no model has seen once more under a new id, as by an agent that asks
+again. Exits with 1 if an effect happened twice, if one happened of which the ledger knows nothing, or if a call that nobody
+can know about does not wait for a person.
 """
 
 from __future__ import annotations
@@ -51,14 +52,15 @@ def run(url: str, path: Path, call: int, moment: str, ready: int) -> None:
     os.write(ready, b".")
     if moment == "before the claim":
         die()
-    with guard.call("pay", f"toolu_{call}a", {"order": call}, turn=f"t{call}"):
-        if moment == "after the claim":
+    with guard.run():
+        with guard.call("pay", f"toolu_{call}a", {"order": call}, turn=f"t{call}"):
+            if moment == "after the claim":
+                die()
+            effect(path, call)
+            if moment == "after the effect":
+                die()
+        if moment == "after the record":
             die()
-        effect(path, call)
-        if moment == "after the effect":
-            die()
-    if moment == "after the record":
-        die()
     os._exit(0)
 
 
@@ -106,21 +108,24 @@ def measure(store: Store, runs: int) -> bool:
         before = Counter(int(line) for line in path.read_text().split())
         ledger = open_ledger(store.url)
         deadline = time.monotonic() + 10 * LEASE_SECONDS
-        while ledger.counts()[State.CLAIMED] and time.monotonic() < deadline:  # every lease runs out
+        while (ledger.counts()[State.CLAIMED] or ledger.counts()[State.RETURNED]) and time.monotonic() < deadline:
+            # every lease runs out
             ledger.expire()
             time.sleep(0.05)
-        states = {call: ledger.by_call("shop", f"toolu_{call}a") for call in range(runs)}
-        completed = {call for call, entries in states.items() if entries and entries[0].state is State.COMPLETED}
-        waiting = {call for call, entries in states.items() if entries and entries[0].state is State.QUARANTINED}
+        states = {call: entry.state for call in range(runs) for entry in ledger.by_call("shop", f"toolu_{call}a")}
+        completed = {call for call, state in states.items() if state is State.COMPLETED}
+        undelivered = {call for call, state in states.items() if state is State.UNDELIVERED}
+        waiting = {call for call, state in states.items() if state is State.QUARANTINED} | undelivered
         unknown = {call for call in before if call >= 0 and call not in completed and call not in waiting}
         ran = again(store.url, path, range(runs), "a") + again(store.url, path, sorted(waiting), "b")
         after = Counter(int(line) for line in path.read_text().split())
         twice = [call for call in range(runs) if after[call] > 1]
-        lost = [call for call in waiting if ledger.by_call("shop", f"toolu_{call}a")[0].state is not State.QUARANTINED]
+        lost = [call for call in waiting if not ledger.by_call("shop", f"toolu_{call}a")[0].pending]
         late = [call for call in waiting if after[call] != before[call]]
         ledger.close()
     print(
-        f"{store.name:<12} {runs:>6} {sum(call >= 0 for call in before):>8} {len(completed):>10} {len(waiting):>12} "
+        f"{store.name:<12} {runs:>6} {sum(call >= 0 for call in before):>8} {len(completed):>10} "
+        f"{len(undelivered):>12} {len(waiting - undelivered):>12} "
         f"{ran:>10} {len(twice) + len(late):>14} {len(unknown) + len(lost):>14}"
     )
     return not (twice or late or unknown or lost)
@@ -132,7 +137,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=1000)
     given = parser.parse_args()
     print(
-        f"{'':<12} {'killed':>6} {'effects':>8} {'completed':>10} {'quarantined':>12} {'run later':>10} "
+        f"{'':<12} {'killed':>6} {'effects':>8} {'completed':>10} {'undelivered':>12} {'quarantined':>12} {'run later':>10} "
         f"{'effects twice':>14} {'effects lost':>14}"
     )
     logging.getLogger("genai_processor").setLevel(logging.ERROR)

@@ -113,7 +113,7 @@ GENAI_REPLAY_OUTPUT_SLOTS: Final = "genai.replay.output.slots"
 # On metrics only.
 
 GENAI_LEDGER_STATE: Final = "genai.ledger.state"
-"""State of a ledger entry: `claimed`, `completed`, `not_started`, `paused`, `undelivered`, `quarantined`, `settled`."""
+"""State of a ledger entry: a value of `genai_processor.ledger.State`."""
 
 GENAI_PROCESSOR_FAULT: Final = "genai.processor.fault"
 """What went wrong inside the processor, or in a processor behind it: one of `genai_processor.telemetry.Fault`."""

@@ -18,6 +18,7 @@ from genai_processor.guard import bindings, runs
 from genai_processor.guard.attempt import NOT_KEPT, Attempt
 from genai_processor.guard.bindings import Bound, GuardOutcome
 from genai_processor.guard.calls import Call, Key, as_text, by_glob, claim_of
+from genai_processor.guard.deliveries import Deliveries
 from genai_processor.guard.leases import Leases
 from genai_processor.guard.modes import GuardMode
 from genai_processor.guard.notes import Notes
@@ -67,6 +68,7 @@ class Desk:
         self.notes = notes
         self._down_until = 0.0
         self._never_told: set[tuple[str, str]] = set()
+        self._deliveries = Deliveries()
 
     def begin(
         self,
@@ -106,6 +108,7 @@ class Desk:
         )
         if run is not None:  # first: what the model has seen does not stand in the way of what it asks for after that
             self.delivered(run.turn_began(claim.turn, claim.parent))
+        self.delivered(self._deliveries.of(claim.scope, claim.tool))
         if self._mode is GuardMode.ENFORCE and effect is not Effect.IDEMPOTENT:
             if not self.notes.catch_up(claim.scope, claim.tool):
                 return self._refused(unavailable(call.tool, claim.call_id, _untold(claim)), claim)
@@ -160,7 +163,7 @@ class Desk:
             run=run,
             not_started_on=not_started_on,
             abandon=self._abandoned,
-            lose=self.undelivered,
+            lose=partial(self._not_delivered, run),
         )
         if self._leases is not None:
             self._leases.hold(answer.entry)
@@ -283,15 +286,34 @@ class Desk:
         run = attempt.run
         if outcome is not Outcome.RETURNED or run is None or entry.turn is None:
             self.write(lambda ledger: ledger.finish(entry, outcome, reason=reason), entry)
-        else:
-            with run.ending(entry):
-                # In one step where that is known: whoever runs the agent again may be asking already.
-                known = Outcome.UNSEEN if run.has_lost(entry) else outcome
-                self.write(lambda ledger: ledger.finish(entry, known, reason=reason), entry)
-                if known is outcome and not run.returned(entry):
-                    self.undelivered((entry,))
+        elif self._returned_in(run, entry, reason):
+            return
         if self._leases is not None:
             self._leases.let_go(entry)
+
+    def _returned_in(self, run: runs.Run, entry: Entry, reason: str | None) -> bool:
+        """Tell of a call that ended well in a run; returns whether the ledger waits to hear what becomes of the result."""
+        with run.ending(entry):
+            # In one step where that is known: whoever runs the agent again may be asking already.
+            fate = run.fate_of(entry)
+            awaited = fate is runs.Fate.AWAITED and self._leases is not None  # else the ledger ends with this process
+            known = Outcome.UNSEEN if fate is runs.Fate.LOST else Outcome.AWAITED if awaited else Outcome.RETURNED
+            self.write(lambda ledger: ledger.finish(entry, known, reason=reason), entry)
+            if known is Outcome.UNSEEN:
+                return False
+            fate = run.returned(entry, awaited=awaited)
+            if fate is runs.Fate.LOST:
+                self.undelivered((entry,))
+            elif fate is runs.Fate.SEEN and awaited:
+                self.delivered((entry,))
+            return awaited and fate is runs.Fate.AWAITED
+
+    def _not_delivered(self, run: runs.Run | None, entries: tuple[Entry, ...]) -> None:
+        """Note that nobody got the results of calls that ended well."""
+        if run is not None:
+            for entry in entries:
+                run.not_returned(entry)
+        self.undelivered(entries)
 
     def _abandoned(self, entry: Entry) -> None:
         """Quarantine a call whose end nobody can tell any more. No I/O: the garbage collector may call this anywhere."""
@@ -334,11 +356,20 @@ class Desk:
             told = self.write(methodcaller("undeliver", entry), entry)
             if not told and len(self._never_told) < _MOST_LOST:  # there it goes on to count as delivered
                 self._never_told.add((entry.scope, entry.tool))
+            if self._leases is not None:
+                self._leases.let_go(entry)
 
     def delivered(self, entries: tuple[Entry, ...]) -> None:
-        """Note results that were handed back, and that a model has seen now."""
+        """Tell the ledger of results that a model has seen."""
         for entry in entries:
             self.write(methodcaller("deliver", entry), entry)
+            self._deliveries.told(entry)
+            if self._leases is not None:
+                self._leases.let_go(entry)
+
+    def will_tell(self, entries: tuple[Entry, ...]) -> None:
+        """Note results that a model has seen, and of which `delivered` will soon be told."""
+        self._deliveries.add(entries)
 
     def _effect(self, call: Call) -> Effect:
         declared = self._policy.effect(call.tool)

@@ -16,6 +16,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from genai_processor.guard import decorated, runs
@@ -28,7 +29,7 @@ from genai_processor.guard.modes import GuardMode, RefusalMode, one_of
 from genai_processor.guard.notes import Notes
 from genai_processor.guard.refused import Refused
 from genai_processor.guard.results import Results, ResultStore
-from genai_processor.guard.threads import Threads
+from genai_processor.guard.threads import Threads, soon
 from genai_processor.ledger import MemoryLedger, open_ledger
 from genai_processor.ledger.entries import Entry
 from genai_processor.ledger.protocol import Ledger
@@ -234,7 +235,9 @@ class Guard:
             with runs.in_run(run):
                 yield
         except BaseException as error:
-            if not isinstance(error, paused):
+            if isinstance(error, paused):
+                self.delivered(run.waits())
+            else:
                 self.died(run)
             raise
         self.delivered(run.delivered())
@@ -250,13 +253,17 @@ class Guard:
         if error is None:
             self.delivered(run.delivered())
         elif isinstance(error, GeneratorExit):
-            run.given_up()
-        elif not isinstance(error, paused):
+            self.soon_delivered(run.given_up())
+        elif isinstance(error, paused):
+            self.delivered(run.waits())
+        else:
             self.died(run)
 
     def died(self, run: runs.Run) -> None:
         """Note that a run has ended before a model saw its latest results."""
-        self._desk.undelivered(run.died())
+        lost = run.died()
+        self._desk.undelivered(tuple(entry for entry in lost if not run.has_saved(entry)))
+        self._desk.delivered(tuple(entry for entry in lost if run.has_saved(entry)))
         run.wait_for_ends()
 
     def lost(self, run: runs.Run) -> None:
@@ -265,8 +272,14 @@ class Guard:
         run.wait_for_ends()
 
     def delivered(self, entries: tuple[Entry, ...]) -> None:
-        """Note that results which were handed back have been delivered."""
+        """Tell the ledger that a model has seen some results."""
         self._desk.delivered(entries)
+
+    def soon_delivered(self, entries: tuple[Entry, ...]) -> None:
+        """As `delivered`, but nobody waits for that: a wait could be cancelled. Calls that come later find it told."""
+        if entries:
+            self._desk.will_tell(entries)
+            soon(self.threads, partial(self._desk.delivered, entries))
 
     def begin(
         self,

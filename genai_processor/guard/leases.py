@@ -83,7 +83,7 @@ class Leases:
             with self._lock:
                 lost = self._held.pop((entry.entry_id, entry.attempt), None)
             if lost is not None:  # else it ended meanwhile
-                _log.warning("The lease of a running call of %s is lost; it is quarantined: %s", entry.tool, error)
+                _log.warning("The lease of a call of %s is lost; it waits for a person: %s", entry.tool, error)
         except Exception as error:  # noqa: BLE001 - the ledger may be back before the lease runs out
             _log.debug("A lease could not be renewed: %s", error)
             return False

@@ -80,6 +80,7 @@ _WHY: Final = {
 _REPEATED: Final = {
     State.CLAIMED: "this very call was made before, and has not ended",
     State.QUARANTINED: "this very call was made before, and may have committed",
+    State.RETURNED: "this very call was made before, and succeeded",
     State.COMPLETED: "this very call was made before, and succeeded",
     State.UNDELIVERED: "this very call was made before, and succeeded",
     State.SETTLED: "this very call was made before, and has been settled",
@@ -98,6 +99,8 @@ def refused(tool: str, call_id: str | None, refusal: Refusal) -> Refused:
     why = _WHY[refusal.reason]
     if refusal.reason is RefusalReason.CALL_REPEATED and entry is not None:
         why = _REPEATED.get(entry.state, why)
+    elif entry is not None and entry.state is State.RETURNED:
+        why = "the same action has just been done, in a run that has yet to use its result"
     waits = "" if entry is None or not entry.pending else f" A person has to settle entry {entry.entry_id} first."
     text = f"{tool} was not run: {why}. Do not call it again with these arguments; report this instead.{waits}"
     return Refused(tool, call_id, refusal.reason.value, text, None if entry is None else entry.entry_id)

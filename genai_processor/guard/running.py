@@ -234,6 +234,4 @@ def delivered(guard: Guard, run: Run) -> None:
 
     Nobody waits for that: a wait could be cancelled, and would then keep from whoever started the run what came of it.
     """
-    seen = run.delivered()
-    if seen:
-        soon(guard.threads, partial(guard.delivered, seen))
+    guard.soon_delivered(run.delivered())

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from genai_processor.errors import InvalidSettlementError, InvalidTransitionError, LedgerConflictError
 from genai_processor.ledger.changes import Changes
@@ -16,6 +16,9 @@ from genai_processor.ledger.noted import Held
 from genai_processor.ledger.requests import Claim, Granted, Outcome, Refusal, Returned, Sighting
 from genai_processor.ledger.sightings import is_usable, place
 from genai_processor.ledger.transitions import ENDS, SIGHTINGS, Event
+
+_AWAITING: Final = frozenset({State.CLAIMED, State.RETURNED})
+"""Somebody is to say more, and has a lease for as long as that takes."""
 
 
 class Bookkeeper(Changes):
@@ -168,25 +171,27 @@ class Bookkeeper(Changes):
                 return entry
             event, reason = Event.SEEN_QUARANTINED, reason or "stale_attempt_ended"
             return self._move(entry, event, self._clock(), reason=reason, ends_body=True)
-        # A further attempt of an idempotent tool may leave the state as it was, but never a lease.
-        return self._move(entry, event, self._clock(), reason=reason, ends_body=True, lease_expires_ns=None)
+        # Who waits for the result keeps the lease. A further attempt of an idempotent tool may leave the state as it is, but
+        # it leaves no lease.
+        lease = entry.lease_expires_ns if event is Event.RETURNED_AWAITED and entry.state in _AWAITING else None
+        return self._move(entry, event, self._clock(), reason=reason, ends_body=True, lease_expires_ns=lease)
 
     def undeliver(self, held: Entry) -> Entry:
         """Note that no model saw the result."""
         entry = self._held(held, ran=False)
-        if entry.state is not State.COMPLETED:
+        if entry.state is not State.COMPLETED and entry.state is not State.RETURNED:
             return entry
         return self._move(entry, Event.UNDELIVERED, self._clock())
 
     def deliver(self, held: Entry) -> Entry:
-        """Note that a model saw the result after all."""
+        """Note that a model saw the result."""
         return self._move(self.must(held.entry_id), Event.DELIVERED, self._clock())
 
     def expire(self) -> tuple[Entry, ...]:
-        """Quarantine the claims whose lease has run out."""
+        """Quarantine the claims whose lease has run out; of what had returned, the result is undelivered."""
         now, leased = self._clock(), list(self.shelf.leased())
         lost = tuple(self._expire(leased, now))
-        for entry in map(self.shelf.get, [entry.entry_id for entry in leased if entry.state is not State.CLAIMED]):
+        for entry in map(self.shelf.get, [entry.entry_id for entry in leased if entry.state not in _AWAITING]):
             if entry is not None and _is_overdue(entry, now):  # a further attempt of an idempotent tool is gone
                 self._update(entry, now, lease_expires_ns=None)
         return lost
@@ -195,13 +200,14 @@ class Bookkeeper(Changes):
         overdue = [  # the oldest first: of calls inside each other, each is lost for itself, whatever keeps them
             entry.entry_id
             for entry in sorted(entries, key=lambda entry: (entry.created_ns, entry.entry_id))
-            if entry.state is State.CLAIMED and _is_overdue(entry, now)
+            if entry.state in _AWAITING and _is_overdue(entry, now)
         ]
         lost: list[Entry] = []
         for entry_id in dict.fromkeys(overdue):
             entry = self.must(entry_id)  # as it is now: the end of a call changes those that enclose it
-            if entry.state is State.CLAIMED:
-                lost.append(self._move(entry, Event.LOST, now, reason="no_end_recorded"))
+            if entry.state in _AWAITING:
+                reason = "no_end_recorded" if entry.state is State.CLAIMED else None
+                lost.append(self._move(entry, Event.LOST, now, reason=reason))
         return lost
 
     def settle(self, entry_id: str, resolution: Resolution, who: str, note: str, version: int) -> Entry:

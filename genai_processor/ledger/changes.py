@@ -139,7 +139,7 @@ class Changes:
             return self._update(entry, now, **changes) if changes else entry
         change = Change(now, entry.state, state, event.value, reason, who)
         changes["history"] = _with(entry, change)
-        if state is not State.CLAIMED:
+        if state is not State.CLAIMED and state is not State.RETURNED:
             changes["lease_expires_ns"] = None
         if event is not Event.SETTLED:  # why it had to be settled stays on the entry; the answer is in its settlement
             changes["reason"] = reason

@@ -13,10 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
-from genai_processor.ledger.entries import IDEMPOTENT, PENDING, READ_ONLY, Entry, Resolution, State
+from genai_processor.ledger.entries import IDEMPOTENT, READ_ONLY, Entry, Resolution, State
 from genai_processor.ledger.requests import Claim, Refusal, RefusalReason
 from genai_processor.spans.values import index_like
+
+_UNSEEN: Final = frozenset({State.RETURNED, State.UNDELIVERED})
+"""It ended well, and no model is known to have seen the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +105,7 @@ def _repeated(claim: Claim, same_call: list[Entry]) -> Refusal | None:
             and claim.digest is not None
             and entry.digest == claim.digest
         )
-        hand_back = delivered_here or entry.state is State.UNDELIVERED
+        hand_back = delivered_here or entry.state in _UNSEEN
         return Refusal(RefusalReason.CALL_REPEATED, entry, hand_back=hand_back)
     return None
 
@@ -129,9 +133,9 @@ def _other_turn(claim: Claim, others: list[Entry]) -> Refusal | None:
     for entry in reversed(others):
         if _is_same_turn(claim, entry):
             continue
-        if entry.state in PENDING and _may_be_same_action(claim, entry):
-            if entry.state is State.QUARANTINED:
-                return Refusal(RefusalReason.ACTION_QUARANTINED, entry)
+        if entry.state is State.QUARANTINED and _may_be_same_action(claim, entry):
+            return Refusal(RefusalReason.ACTION_QUARANTINED, entry)
+        if entry.state in _UNSEEN and _may_be_same_action(claim, entry):
             return Refusal(RefusalReason.ACTION_UNDELIVERED, entry, hand_back=_is_same_action(claim, entry))
         if entry.resolution is Resolution.COMMITTED and _is_same_action(claim, entry):
             return Refusal(RefusalReason.ACTION_COMMITTED, entry)

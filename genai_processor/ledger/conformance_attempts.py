@@ -168,6 +168,26 @@ def _a_claim_finds_a_lease_that_ran_out_by_itself(at: Bench) -> None:
     expect(at.is_in(entry, State.QUARANTINED).reason == "no_end_recorded", "the reason is no_end_recorded")
 
 
+def _a_result_that_nobody_waits_for_any_more_is_undelivered(at: Bench) -> None:
+    """Its process was killed before a model saw it."""
+    kept, entry = at.granted("toolu_kept1", digest="d2", lease_ns=_HOUR_NS), at.granted(lease_ns=1)
+    kept = at.ledger.finish(kept, Outcome.AWAITED)
+    expect(kept.lease_expires_ns is not None, "whoever waits for a result has no lease any more")
+    at.ledger.finish(entry, Outcome.AWAITED)
+
+    def is_lost() -> bool:
+        at.ledger.expire()
+        return at.now(entry).state is not State.RETURNED
+
+    expect(_in_time(is_lost), "expire() left it as it was")
+    expect(at.is_in(entry, State.UNDELIVERED).lease_expires_ns is None, "what nobody waits for has a lease")
+    at.is_in(kept, State.RETURNED)
+    expect(at.ledger.renew(kept, lease_ns=2 * _HOUR_NS).lease_expires_ns != kept.lease_expires_ns, "nothing was renewed")
+    for one in (kept, entry):
+        at.ledger.deliver(one)
+        expect(at.is_in(one, State.COMPLETED).lease_expires_ns is None, "what a model has seen has a lease")
+
+
 def _calls_in_a_call_are_lost_each_for_itself(at: Bench) -> None:
     outer = at.granted("toolu_outer", tool="delegate", lease_ns=1)
     inner = at.granted("toolu_inner", parent=outer.entry_id, lease_ns=1)
@@ -244,6 +264,7 @@ CHECKS: Final = (
     _an_earlier_attempt_holds_no_lease,
     _a_lease_that_ran_out_quarantines,
     _a_claim_finds_a_lease_that_ran_out_by_itself,
+    _a_result_that_nobody_waits_for_any_more_is_undelivered,
     _calls_in_a_call_are_lost_each_for_itself,
     _a_lease_is_renewed_by_who_holds_it,
     _a_further_attempt_of_an_idempotent_tool_holds_its_lease,

@@ -149,6 +149,23 @@ def _an_undelivered_result_is_not_bought_again(at: Bench) -> None:
     expect(at.refused(RefusalReason.CALL_REPEATED, turn="t2").hand_back, "its own id gets it in any turn")
 
 
+def _a_result_that_no_model_has_seen_yet_is_not_bought_again(at: Bench) -> None:
+    entry = at.granted()
+    at.is_in(at.ledger.finish(entry, Outcome.AWAITED), State.RETURNED)
+    expect(at.refused(RefusalReason.ACTION_UNDELIVERED, "toolu_new1", turn="t2").hand_back, "it may be handed back")
+    refusal = at.refused(RefusalReason.ACTION_UNDELIVERED, "toolu_new1", turn="t2", digest=None)
+    expect(not refusal.hand_back, "but not to a call whose arguments nobody knows")
+    expect(at.refused(RefusalReason.CALL_REPEATED).hand_back, "its own id gets it")
+    at.is_in(at.ledger.deliver(entry), State.COMPLETED)
+    at.granted("toolu_new1", turn="t2")
+
+
+def _a_result_of_unknown_arguments_that_no_model_has_seen_stands_in_the_way(at: Bench) -> None:
+    at.ledger.finish(at.granted(digest=None), Outcome.AWAITED)
+    at.refused(RefusalReason.ACTION_UNDELIVERED, "toolu_new1", turn="t2")
+    at.refused(RefusalReason.ACTION_UNDELIVERED, "toolu_new1", turn="t2", digest=None)
+
+
 def _a_result_that_was_delivered_late_stands_in_nobodys_way(at: Bench) -> None:
     entry = at.granted()
     at.ledger.finish(entry, Outcome.RETURNED)
@@ -250,6 +267,8 @@ CHECKS: Final = (
     _calls_that_their_ids_tell_apart_do_not_count,
     _an_action_may_be_wanted_again_after_a_good_end,
     _an_undelivered_result_is_not_bought_again,
+    _a_result_that_no_model_has_seen_yet_is_not_bought_again,
+    _a_result_of_unknown_arguments_that_no_model_has_seen_stands_in_the_way,
     _a_result_that_was_delivered_late_stands_in_nobodys_way,
     _twins_run_as_often_as_they_were_proposed,
     _what_never_began_may_run,

@@ -63,6 +63,7 @@ def _the_queue_is_filtered(at: Bench) -> None:
     bought = at.granted("toolu_bought1", digest="d-bought", turn="t-bought")
     at.ledger.finish(bought, Outcome.RETURNED)
     bought = at.ledger.undeliver(bought)
+    at.ledger.finish(at.granted("toolu_returned1", digest="d-returned", turn="t-returned"), Outcome.AWAITED)
     expect(other is not None, "a sighting made no entry")
     assert other is not None
     time_ns = made[-1].created_ns

@@ -12,13 +12,14 @@ from genai_processor.ledger.entries import Entry, Resolution, State
 from genai_processor.ledger.requests import Outcome, Sighting
 
 _HAPPENS: Final = (
-    *("start", "returned", "unseen", "rejected", "paused", "failed", "undeliver", "deliver", "settle"),
+    *("start", "returned", "awaited", "unseen", "rejected", "paused", "failed", "undeliver", "deliver", "settle"),
     *("saw completed", "saw not_started", "saw paused", "saw quarantined"),
 )
 """The columns of the tables: what the guard says, what a person says, what a witness saw."""
 
 _SHORT: Final = {
     "CL": State.CLAIMED,
+    "RE": State.RETURNED,
     "CO": State.COMPLETED,
     "NS": State.NOT_STARTED,
     "PA": State.PAUSED,
@@ -30,29 +31,31 @@ _SHORT: Final = {
 """How the tables say where it leads; ``--`` is `InvalidTransitionError`, and nothing is changed."""
 
 _GUARDED: Final = {
-    State.CLAIMED: "CL CO UN NS PA QU CL CL -- CL CL CL QU",
-    State.COMPLETED: "CO CO UN CO CO QU UN CO -- CO CO CO QU",
-    State.NOT_STARTED: "QU QU QU NS NS QU NS NS -- NS NS NS QU",
-    State.PAUSED: "QU QU QU PA PA QU PA PA -- PA PA PA QU",
-    State.UNDELIVERED: "UN UN UN UN UN QU UN CO SE UN UN UN QU",
-    State.QUARANTINED: "QU CO UN NS QU QU QU QU SE QU QU QU QU",
-    State.SETTLED: "SE SE SE SE SE SE SE SE -- SE SE SE SE",
+    State.CLAIMED: "CL CO RE UN NS PA QU CL CL -- CL CL CL QU",
+    State.RETURNED: "RE CO RE UN RE RE QU UN CO -- RE RE RE QU",
+    State.COMPLETED: "CO CO CO UN CO CO QU UN CO -- CO CO CO QU",
+    State.NOT_STARTED: "QU QU QU QU NS NS QU NS NS -- NS NS NS QU",
+    State.PAUSED: "QU QU QU QU PA PA QU PA PA -- PA PA PA QU",
+    State.UNDELIVERED: "UN UN UN UN UN UN QU UN CO SE UN UN UN QU",
+    State.QUARANTINED: "QU CO UN UN NS QU QU QU QU SE QU QU QU QU",
+    State.SETTLED: "SE SE SE SE SE SE SE SE SE -- SE SE SE SE",
 }
 _STARTED: Final = {
-    State.CLAIMED: "CL CO UN QU PA QU CL CL -- CL CL CL QU",
-    State.COMPLETED: "CO CO UN QU CO QU UN CO -- CO CO CO QU",
-    State.PAUSED: "QU QU QU QU PA QU PA PA -- PA PA PA QU",
-    State.UNDELIVERED: "UN UN UN QU UN QU UN CO SE UN UN UN QU",
-    State.QUARANTINED: "QU CO UN QU QU QU QU QU SE QU QU QU QU",
-    State.SETTLED: "SE SE SE SE SE SE SE SE -- SE SE SE SE",
+    State.CLAIMED: "CL CO RE UN QU PA QU CL CL -- CL CL CL QU",
+    State.RETURNED: "RE CO RE UN QU RE QU UN CO -- RE RE RE QU",
+    State.COMPLETED: "CO CO CO UN QU CO QU UN CO -- CO CO CO QU",
+    State.PAUSED: "QU QU QU QU QU PA QU PA PA -- PA PA PA QU",
+    State.UNDELIVERED: "UN UN UN UN QU UN QU UN CO SE UN UN UN QU",
+    State.QUARANTINED: "QU CO UN UN QU QU QU QU QU SE QU QU QU QU",
+    State.SETTLED: "SE SE SE SE SE SE SE SE SE -- SE SE SE SE",
 }
-_UNCERTAIN_INSIDE: Final = {State.QUARANTINED: "QU QU QU QU QU QU QU QU SE QU QU QU QU"}
+_UNCERTAIN_INSIDE: Final = {State.QUARANTINED: "QU QU QU QU QU QU QU QU QU SE QU QU QU QU"}
 _SEEN: Final = {
-    State.COMPLETED: ".. .. .. .. .. .. .. .. -- CO CO CO QU",
-    State.NOT_STARTED: ".. .. .. .. .. .. .. .. -- CO NS PA QU",
-    State.PAUSED: ".. .. .. .. .. .. .. .. -- CO PA PA QU",
-    State.QUARANTINED: ".. .. .. .. .. .. .. .. SE QU QU QU QU",
-    State.SETTLED: ".. .. .. .. .. .. .. .. -- SE SE SE SE",
+    State.COMPLETED: ".. .. .. .. .. .. .. .. .. -- CO CO CO QU",
+    State.NOT_STARTED: ".. .. .. .. .. .. .. .. .. -- CO NS PA QU",
+    State.PAUSED: ".. .. .. .. .. .. .. .. .. -- CO PA PA QU",
+    State.QUARANTINED: ".. .. .. .. .. .. .. .. .. SE QU QU QU QU",
+    State.SETTLED: ".. .. .. .. .. .. .. .. .. -- SE SE SE SE",
 }
 
 
@@ -108,6 +111,7 @@ def _follow(at: Bench, table: Mapping[State, str], make: Callable[[str, State], 
 def _brought(at: Bench, entry: Entry, state: State) -> Entry:
     """Bring what is claimed to a state."""
     ends = {
+        State.RETURNED: Outcome.AWAITED,
         State.COMPLETED: Outcome.RETURNED,
         State.UNDELIVERED: Outcome.RETURNED,
         State.NOT_STARTED: Outcome.REJECTED,

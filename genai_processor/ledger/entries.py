@@ -22,6 +22,8 @@ class State(StrEnum):
 
     CLAIMED = "claimed"
     """The guard has let it begin; its end is not known yet."""
+    RETURNED = "returned"
+    """It ended well, in a run that goes on, and no model is known to have seen the result."""
     COMPLETED = "completed"
     """It ended well."""
     NOT_STARTED = "not_started"
@@ -39,8 +41,8 @@ class State(StrEnum):
 PENDING: Final = frozenset({State.QUARANTINED, State.UNDELIVERED})
 """The states that wait for a person."""
 
-OPEN: Final = PENDING | {State.CLAIMED}
-"""The states in which nobody knows yet how the call ended in the world. The last to be evicted."""
+OPEN: Final = PENDING | {State.CLAIMED, State.RETURNED}
+"""The states in which nobody knows yet how the call ended, or what has become of its result. The last to be evicted."""
 
 EXPIRING: Final = frozenset(set(State) - OPEN - {State.SETTLED})
 """The states that a database does not keep for good. It keeps what a person settled: that is little, and may have released
@@ -121,7 +123,7 @@ class Entry:
         witnessed: How many spans have told of it.
         started_ns: When the body is known to have begun; None where there is no proof that it did.
         child_uncertain: A call made inside this one may have committed, whatever this one returned.
-        lease_expires_ns: When a claim counts as orphaned; None for never.
+        lease_expires_ns: When a claim, or a result that no model has seen, counts as orphaned; None for never.
         trace_id: Trace of the latest witness, as hex.
         span_id: Span of the latest witness, as hex.
         settlement: The person's answer, once `settled`.

@@ -134,8 +134,8 @@ class Ledger(Protocol):
 
         Raises:
             UnknownEntryError: It was evicted.
-            InvalidTransitionError: It is not claimed any more, or by a later attempt. (A further attempt of an idempotent
-                tool can be renewed in whatever state the one before has left the entry.)
+            InvalidTransitionError: It is neither claimed nor `returned` any more, or by a later attempt. (A further attempt
+                of an idempotent tool can be renewed in whatever state the one before has left the entry.)
         """
         ...
 
@@ -159,7 +159,7 @@ class Ledger(Protocol):
         ...
 
     def undeliver(self, entry: Entry) -> Entry:
-        """Say that a completed call's run died before another turn began. Leaves entries alone that are not completed.
+        """Say that the run of a call that ended well died before another turn began. Leaves all other entries alone.
 
         Args:
             entry: As it was granted.
@@ -170,7 +170,7 @@ class Ledger(Protocol):
         ...
 
     def deliver(self, entry: Entry) -> Entry:
-        """Say that a later run was handed the result of an undelivered call. Leaves other entries alone.
+        """Say that a model has seen the result of a `returned` or undelivered call. Leaves other entries alone.
 
         Args:
             entry: The entry.
@@ -181,7 +181,14 @@ class Ledger(Protocol):
         ...
 
     def expire(self) -> tuple[Entry, ...]:
-        """Quarantine every claim whose lease has run out (`no_end_recorded`); returns those that it quarantined."""
+        """Give up what nobody renews any more.
+
+        A claim whose lease has run out is quarantined (`no_end_recorded`); a call that has `returned`, and whose result
+        nobody waits for any more, is undelivered.
+
+        Returns:
+            The entries that it moved.
+        """
         ...
 
     # -- a person ----------------------------------------------------------------------------------------------------

@@ -123,6 +123,9 @@ class Outcome(StrEnum):
 
     RETURNED = "returned"
     """The body itself ended well."""
+    AWAITED = "awaited"
+    """The same, in a run that goes on: `Ledger.deliver` or `undeliver` says what became of the result. Until then its lease
+    is renewed, and if nobody does, the run is gone, and the call undelivered."""
     UNSEEN = "unseen"
     """The same, when no model could see the result any more: its run had died. Completed and undelivered in one."""
     REJECTED = "rejected"

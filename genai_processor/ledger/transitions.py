@@ -25,6 +25,8 @@ class Event(StrEnum):
     """The body has begun."""
     RETURNED = "returned"
     """The body's own end, a good one."""
+    RETURNED_AWAITED = "returned_awaited"
+    """The same, in a run that goes on: a model may yet see the result."""
     RETURNED_UNSEEN = "returned_unseen"
     """The same, after the run has died in which a model would have seen the result."""
     REJECTED = "rejected"
@@ -34,11 +36,11 @@ class Event(StrEnum):
     FAILED = "failed"
     """It ended in a way that leaves open what it did."""
     LOST = "lost"
-    """The process that held the claim is gone."""
+    """The process that held the claim, or the run that had the result, is gone."""
     UNDELIVERED = "undelivered"
     """The run died before a model saw the result."""
     DELIVERED = "delivered"
-    """A later run was handed that result, and a model saw it."""
+    """A model saw the result: of its own run, or of a later one that was handed it."""
     # a witness
     SEEN_COMPLETED = "seen_completed"
     SEEN_NOT_STARTED = "seen_not_started"
@@ -51,6 +53,7 @@ class Event(StrEnum):
 
 ENDS: Final = {
     Outcome.RETURNED: Event.RETURNED,
+    Outcome.AWAITED: Event.RETURNED_AWAITED,
     Outcome.UNSEEN: Event.RETURNED_UNSEEN,
     Outcome.REJECTED: Event.REJECTED,
     Outcome.PAUSED: Event.PAUSED,
@@ -75,24 +78,33 @@ _QUARANTINING: Final[dict[tuple[State, Event], State]] = {
 
 _MOVES: Final[dict[tuple[State, Event], State]] = _QUARANTINING | {
     (State.CLAIMED, Event.RETURNED): State.COMPLETED,
+    (State.CLAIMED, Event.RETURNED_AWAITED): State.RETURNED,
     (State.CLAIMED, Event.REJECTED): State.NOT_STARTED,
     (State.CLAIMED, Event.PAUSED): State.PAUSED,
     (State.CLAIMED, Event.LOST): State.QUARANTINED,
     (State.PAUSED, Event.RESUMED): State.CLAIMED,
+    (State.RETURNED, Event.RETURNED): State.COMPLETED,
+    (State.RETURNED, Event.RETURNED_UNSEEN): State.UNDELIVERED,
+    (State.RETURNED, Event.DELIVERED): State.COMPLETED,
+    (State.RETURNED, Event.UNDELIVERED): State.UNDELIVERED,
+    (State.RETURNED, Event.LOST): State.UNDELIVERED,
     (State.CLAIMED, Event.RETURNED_UNSEEN): State.UNDELIVERED,
     (State.COMPLETED, Event.RETURNED_UNSEEN): State.UNDELIVERED,
     (State.COMPLETED, Event.UNDELIVERED): State.UNDELIVERED,
     (State.UNDELIVERED, Event.DELIVERED): State.COMPLETED,
     # Only the guard, which stood around this very body, may lift a quarantine.
     (State.QUARANTINED, Event.RETURNED): State.COMPLETED,
+    (State.QUARANTINED, Event.RETURNED_AWAITED): State.UNDELIVERED,  # its lease is lost: nobody would hear of its run
     (State.QUARANTINED, Event.RETURNED_UNSEEN): State.UNDELIVERED,
     (State.QUARANTINED, Event.REJECTED): State.NOT_STARTED,
     # A body that runs, or ends, after the guard had word that it did not: nobody knows what it has done.
     (State.NOT_STARTED, Event.STARTED): State.QUARANTINED,
     (State.NOT_STARTED, Event.RETURNED): State.QUARANTINED,
+    (State.NOT_STARTED, Event.RETURNED_AWAITED): State.QUARANTINED,
     (State.NOT_STARTED, Event.RETURNED_UNSEEN): State.QUARANTINED,
     (State.PAUSED, Event.STARTED): State.QUARANTINED,
     (State.PAUSED, Event.RETURNED): State.QUARANTINED,
+    (State.PAUSED, Event.RETURNED_AWAITED): State.QUARANTINED,
     (State.PAUSED, Event.RETURNED_UNSEEN): State.QUARANTINED,
     # Without a guard a later span of the same call is the later truth, as long as it says no less.
     (State.NOT_STARTED, Event.SEEN_PAUSED): State.PAUSED,
@@ -103,7 +115,7 @@ _MOVES: Final[dict[tuple[State, Event], State]] = _QUARANTINING | {
 }
 
 _ONLY_WHERE_LISTED: Final = frozenset({Event.RESUMED, Event.UNDELIVERED, Event.SETTLED})
-_LIFTING: Final = frozenset({Event.RETURNED, Event.RETURNED_UNSEEN, Event.REJECTED, Event.PAUSED})
+_LIFTING: Final = frozenset({Event.RETURNED, Event.RETURNED_AWAITED, Event.RETURNED_UNSEEN, Event.REJECTED, Event.PAUSED})
 _CALM: Final = frozenset({Event.SEEN_COMPLETED, Event.SEEN_NOT_STARTED, Event.SEEN_PAUSED})
 
 

@@ -130,7 +130,8 @@ class _Pass:
     _to_confirm: int = 0
 
     def run(self, stop: Callable[[], bool], on_asked: Callable[[Asked], object]) -> Report:
-        orphaned = 0 if self._dry_run else len(self._ledger.expire())
+        lost = () if self._dry_run else self._ledger.expire()
+        orphaned = sum(entry.state is State.QUARANTINED for entry in lost)
         waiting = self._ledger.counts()
         asked: list[Asked] = []
         seen = 0

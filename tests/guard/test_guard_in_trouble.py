@@ -98,7 +98,7 @@ def test_a_lease_that_is_lost_quarantines_and_the_bodys_own_end_lifts_it(
         now[0] += 3_600 * 10**9  # a host whose clock is an hour ahead
         assert len(elsewhere.expire()) == 1
         Context().run(refuses, guard)  # here it would be a call within that call
-        wait_until(lambda: "The lease of a running call of pay is lost" in caplog.text)
+        wait_until(lambda: "The lease of a call of pay is lost" in caplog.text)
     assert guard.ledger.counts()[State.COMPLETED] == 1
 
 

@@ -153,13 +153,13 @@ class AgainstANaiveLedger(RuleBasedStateMachine):
         self.ledger.finish(held(self.ledger, entry_id, attempt), outcome)
         if stale:
             self.expect(entry, ENDS[outcome], started=entry.started_ns is not None)
-        elif outcome in (Outcome.RETURNED, Outcome.UNSEEN, Outcome.FAILED):
+        elif outcome not in (Outcome.REJECTED, Outcome.PAUSED):
             self.expect(entry, Event.SEEN_QUARANTINED)
 
     @rule(entry_id=entries)
     def undeliver(self, entry_id: str) -> None:
         self.ledger.undeliver(held(self.ledger, entry_id))
-        if self.states[entry_id] is State.COMPLETED:
+        if self.states[entry_id] in (State.COMPLETED, State.RETURNED):
             self.states[entry_id] = State.UNDELIVERED
 
     @rule(entry_id=entries, digest=st.sampled_from(["d1", "d2"]))

@@ -12,6 +12,7 @@ from genai_processor.ledger.transitions import SIGHTINGS
 
 FLAGS = list(itertools.product([False, True], [False, True], [False, True]))
 SEEN = set(SIGHTINGS.values())
+RETURNS = (Event.RETURNED, Event.RETURNED_AWAITED, Event.RETURNED_UNSEEN)
 states, events, flags = st.sampled_from(State), st.sampled_from(Event), st.booleans()
 
 
@@ -24,6 +25,12 @@ def step(state: State, event: Event, flag: tuple[bool, bool, bool] = (False, Fal
     [
         ("claimed", "returned", "completed"),
         ("claimed", "returned_unseen", "undelivered"),
+        ("claimed", "returned_awaited", "returned"),
+        ("returned", "delivered", "completed"),
+        ("returned", "undelivered", "undelivered"),
+        ("returned", "lost", "undelivered"),
+        ("returned", "returned_unseen", "undelivered"),
+        ("quarantined", "returned_awaited", "undelivered"),
         ("claimed", "rejected", "not_started"),
         ("claimed", "paused", "paused"),
         ("claimed", "failed", "quarantined"),
@@ -62,7 +69,7 @@ def test_proof_of_a_start_beats_proof_of_none() -> None:
     assert next_state(State.QUARANTINED, Event.REJECTED, started=True) is State.QUARANTINED
 
 
-@pytest.mark.parametrize("event", [Event.RETURNED, Event.RETURNED_UNSEEN, Event.REJECTED, Event.PAUSED])
+@pytest.mark.parametrize("event", [*RETURNS, Event.REJECTED, Event.PAUSED])
 def test_no_good_end_undoes_an_uncertain_child(event: Event) -> None:
     for state in (State.CLAIMED, State.QUARANTINED):
         assert next_state(state, event, child_uncertain=True) is State.QUARANTINED
@@ -82,7 +89,7 @@ def test_a_witness_only_ever_adds_a_quarantine() -> None:
     for state, event, flag in itertools.product(State, SEEN, FLAGS):
         after = step(state, event, flag)
         assert after is not None
-        if state in (State.QUARANTINED, State.UNDELIVERED):
+        if state in (State.QUARANTINED, State.UNDELIVERED, State.RETURNED):
             assert after in (state, State.QUARANTINED)
         if flag[2]:  # guarded
             assert after in (state, State.QUARANTINED)
@@ -110,7 +117,7 @@ def test_quarantine_is_left_by_the_guard_s_own_word_or_a_person_only(
     for event, *flag in path:
         after = step(state, event, (flag[0], flag[1], flag[2]))
         if state is State.QUARANTINED and after not in (None, State.QUARANTINED):
-            assert event in (Event.RETURNED, Event.RETURNED_UNSEEN, Event.REJECTED, Event.SETTLED)
+            assert event in (*RETURNS, Event.REJECTED, Event.SETTLED)
         state = after or state
 
 

@@ -52,8 +52,8 @@ class _GraphRun(Run):
         if within is not None:
             _going_on.began(within, self)
 
-    def died(self) -> tuple[Entry, ...]:
-        return tuple(one for one in super().died() if one.scope != self.thread or one.call_id not in self.saved)
+    def has_saved(self, entry: Entry) -> bool:
+        return entry.scope == self.thread and entry.call_id in self.saved
 
     def dies_of(self, error: BaseException) -> bool:
         """Whether it has died. If it waits for somebody, what it did is no reason not to begin the body around it again."""

@@ -21,7 +21,7 @@ from genai_processor.guard.hooks.base import Hook, Target, argument, is_replayed
 from genai_processor.guard.hooks.openai_agents_results import Failures, current_failures, format_failure, manners, watched
 from genai_processor.guard.hooks.openai_agents_servers import effect_of, never_sends
 from genai_processor.guard.hooks.turns import turn_of
-from genai_processor.guard.running import arun, running, started
+from genai_processor.guard.running import arun, delivered, running, started
 from genai_processor.guard.runs import Run, in_run
 from genai_processor.guard.variables import held
 from genai_processor.ledger.ids import random_id
@@ -133,14 +133,14 @@ def _run_streamed(
 
 
 def _ended(guard: Guard, run: Run, result: Any, task: Task[Any]) -> None:
-    """The loop of a streamed run has ended. Whoever consumes it goes on only after this, so the next run finds it written.
+    """The loop of a streamed run has ended. Whoever consumes it goes on only after this.
 
-    Nothing is written, so nobody waits, unless results were lost or handed back.
+    Only where results were lost, which the next run has to find written, the event loop waits for the ledger.
     """
     if task.cancelled() or task.exception() is not None or result._stored_exception is not None:
         guard.died(run)
     else:
-        guard.delivered(run.delivered())
+        delivered(guard, run)
 
 
 def _conversation(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
