@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -84,6 +85,20 @@ def test_a_ledger_that_comes_back_late_is_not_told_to_give_up_what_runs_here(tmp
         wait_until(lambda: ledger.expired)
     assert attempt.entry is not None
     entry = ledger.get(attempt.entry.entry_id)
+    assert entry is not None
+    assert steps(entry) == [(State.CLAIMED, State.COMPLETED, "returned", None)]
+
+
+@pytest.mark.parametrize("seconds", [1e10, float("inf"), 10**400])
+def test_a_lease_may_be_as_long_as_anybody_likes(tmp_path: Path, seconds: float) -> None:
+    guard = Guard(f"sqlite:///{tmp_path}/ledger.db", lease_seconds=seconds)
+    before = set(threading.enumerate())
+    with guard.call("pay", None, {"order": 1}, scope="s") as attempt:
+        (renews,) = set(threading.enumerate()) - before
+        renews.join(0.2)  # it ends at once if it cannot wait that long
+        assert renews.is_alive()
+    assert attempt.entry is not None
+    entry = guard.ledger.get(attempt.entry.entry_id)
     assert entry is not None
     assert steps(entry) == [(State.CLAIMED, State.COMPLETED, "returned", None)]
 
