@@ -10,8 +10,10 @@ from weakref import WeakValueDictionary
 
 from genai_processor.forks import call_in_child
 from genai_processor.guard.bindings import Bound, GuardOutcome, inside
-from genai_processor.ledger.entries import Entry
-from genai_processor.ledger.requests import Outcome
+from genai_processor.guard.modes import GuardMode
+from genai_processor.guard.refused import refused
+from genai_processor.ledger.entries import NON_IDEMPOTENT, Entry
+from genai_processor.ledger.requests import Outcome, Refusal, RefusalReason
 
 if TYPE_CHECKING:
     from genai_processor.guard.runs import Run
@@ -86,6 +88,17 @@ class Attempt:
     def start(self) -> None:
         """Say that the body begins, at the last point before it does."""
         self.bound.begins()
+
+    def runs_once_more(self) -> None:
+        """Say that what ran, or runs, is about to be run once more in this very call.
+
+        Raises:
+            ToolSpanCommitmentError: It must not (`enforce` only, and no read-only or idempotent tool).
+        """
+        entry, bound = self.entry, self.bound
+        if entry is not None and bound.mode == GuardMode.ENFORCE and entry.effect == NON_IDEMPOTENT:
+            raise refused(bound.tool, bound.call_id, Refusal(RefusalReason.CALL_REPEATED, entry)).error()
+        bound.begins()
 
     def returned(self, value: Any = NOT_KEPT, *, by_the_body: bool = True) -> None:
         """Say that it ended well.
