@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -46,7 +47,7 @@ class Attempt:
         not_started_on: Exceptions by which its tool says that it did nothing.
     """
 
-    __slots__ = ("__weakref__", "_abandon", "_finish", "_lose", "bound", "entry", "not_started_on", "run")
+    __slots__ = ("__weakref__", "_abandon", "_finish", "_lose", "_process", "bound", "entry", "not_started_on", "run")
 
     def __init__(
         self,
@@ -59,6 +60,7 @@ class Attempt:
         abandon: Callable[[Entry], None] = lambda entry: None,
         lose: Callable[[tuple[Entry, ...]], None] = lambda entries: None,
     ) -> None:
+        self._process = os.getpid()
         self._abandon = abandon
         self._lose = lose
         self.bound = bound
@@ -148,8 +150,8 @@ class Attempt:
         self.end(Outcome.REJECTED if nothing_ran else Outcome.FAILED, reason)
 
     def end(self, outcome: Outcome, reason: str | None = None, value: Any = NOT_KEPT) -> None:
-        """Say how it ended. The first word counts."""
-        if self.bound.over:
+        """Say how it ended. The first word counts. A good end is told where it began: a forked child has but a copy."""
+        if self.bound.over or (outcome is not Outcome.FAILED and os.getpid() != self._process):
             return
         self.bound.over = True
         if outcome is Outcome.REJECTED and self.bound.unseen:  # of what its ledger would have known better by

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -101,6 +102,28 @@ def test_a_lease_may_be_as_long_as_anybody_likes(tmp_path: Path, seconds: float)
     entry = guard.ledger.get(attempt.entry.entry_id)
     assert entry is not None
     assert steps(entry) == [(State.CLAIMED, State.COMPLETED, "returned", None)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_that_comes_out_of_a_body_has_not_ended_the_call(tmp_path: Path) -> None:
+    guard = Guard(f"sqlite:///{tmp_path}/ledger.db")
+    failed, tell_failed = os.pipe()
+    child = -1
+    try:
+        with guard.call("pay", "toolu_1x", {"order": 1}, scope="s"):
+            child = os.fork()
+            if child:
+                raise ConnectionError("502")
+            os.read(failed, 1)
+    except ConnectionError:
+        pass
+    finally:
+        if not child:
+            os._exit(0)
+    os.write(tell_failed, b".")
+    assert os.waitpid(child, 0)[1] == 0
+    (entry,) = guard.ledger.by_call("s", "toolu_1x")
+    assert steps(entry) == [(State.CLAIMED, State.QUARANTINED, "failed", "ConnectionError")]
 
 
 class Lost:
