@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -10,8 +11,10 @@ from weakref import WeakValueDictionary
 
 from genai_processor.forks import call_in_child
 from genai_processor.guard.bindings import Bound, GuardOutcome, inside
-from genai_processor.ledger.entries import Entry
-from genai_processor.ledger.requests import Outcome
+from genai_processor.guard.modes import GuardMode
+from genai_processor.guard.refused import refused
+from genai_processor.ledger.entries import NON_IDEMPOTENT, Entry
+from genai_processor.ledger.requests import Outcome, Refusal, RefusalReason
 
 if TYPE_CHECKING:
     from genai_processor.guard.runs import Run
@@ -44,7 +47,7 @@ class Attempt:
         not_started_on: Exceptions by which its tool says that it did nothing.
     """
 
-    __slots__ = ("__weakref__", "_abandon", "_finish", "_lose", "bound", "entry", "not_started_on", "run")
+    __slots__ = ("__weakref__", "_abandon", "_finish", "_lose", "_process", "bound", "entry", "not_started_on", "run")
 
     def __init__(
         self,
@@ -57,6 +60,7 @@ class Attempt:
         abandon: Callable[[Entry], None] = lambda entry: None,
         lose: Callable[[tuple[Entry, ...]], None] = lambda entries: None,
     ) -> None:
+        self._process = os.getpid()
         self._abandon = abandon
         self._lose = lose
         self.bound = bound
@@ -86,6 +90,17 @@ class Attempt:
     def start(self) -> None:
         """Say that the body begins, at the last point before it does."""
         self.bound.begins()
+
+    def runs_once_more(self) -> None:
+        """Say that what ran, or runs, is about to be run once more in this very call.
+
+        Raises:
+            ToolSpanCommitmentError: It must not (`enforce` only, and no read-only or idempotent tool).
+        """
+        entry, bound = self.entry, self.bound
+        if entry is not None and bound.mode == GuardMode.ENFORCE and entry.effect == NON_IDEMPOTENT:
+            raise refused(bound.tool, bound.call_id, Refusal(RefusalReason.CALL_REPEATED, entry)).error()
+        bound.begins()
 
     def returned(self, value: Any = NOT_KEPT, *, by_the_body: bool = True) -> None:
         """Say that it ended well.
@@ -135,8 +150,8 @@ class Attempt:
         self.end(Outcome.REJECTED if nothing_ran else Outcome.FAILED, reason)
 
     def end(self, outcome: Outcome, reason: str | None = None, value: Any = NOT_KEPT) -> None:
-        """Say how it ended. The first word counts."""
-        if self.bound.over:
+        """Say how it ended. The first word counts. A good end is told where it began: a forked child has but a copy."""
+        if self.bound.over or (outcome is not Outcome.FAILED and os.getpid() != self._process):
             return
         self.bound.over = True
         if outcome is Outcome.REJECTED and self.bound.unseen:  # of what its ledger would have known better by

@@ -44,6 +44,9 @@ class Body:
     def start(self) -> None:
         """It has begun."""
 
+    def runs_once_more(self) -> None:
+        """The hook has claimed whatever its framework does."""
+
     def returned(self, value: Any = NOT_KEPT) -> None:
         """The hook will see it."""
 

@@ -122,7 +122,7 @@ class Guard:
             not_started_on={
                 glob: exceptions_of(kinds, f"not_started_on[{glob!r}]") for glob, kinds in (not_started_on or {}).items()
             },
-            leases=Leases(self.ledger, int(lease_seconds * 1e9)) if shared else None,
+            leases=Leases(self.ledger, lease_seconds) if shared else None,
             notes=Notes() if notes is None else notes,
         )
 

@@ -32,6 +32,10 @@ class Begun(Ended, Protocol):
         """See `Attempt`."""
         ...
 
+    def runs_once_more(self) -> None:
+        """See `Attempt`."""
+        ...
+
     def returned(self, value: Any = NOT_KEPT) -> None:
         """See `Attempt`."""
         ...
@@ -130,11 +134,21 @@ def _entered(begun: Begun, value: Any, threads: Threads | None) -> Any:
     """What can be awaited or entered, such as a client library's request: the call lasts as long as its block."""
     from wrapt import ObjectProxy  # late: it takes time, and few functions return such a thing
 
+    used = False
+
+    def use() -> None:
+        nonlocal used
+        if used:
+            begun.runs_once_more()
+        used = True
+
     class Entered(ObjectProxy):  # type: ignore[misc, type-arg, unused-ignore]
         def __await__(self) -> Any:
+            use()
             return _awaited(begun, value, threads).__await__()
 
         async def __aenter__(self) -> Any:
+            use()
             try:
                 with begun.inside():
                     return await type(value).__aenter__(value)

@@ -18,6 +18,7 @@ from genai_processor.ledger.protocol import Ledger
 _log = logging.getLogger(__name__)
 
 _PARTS: Final = 3  # renewals in one lease: two may fail
+_LONGEST_SECONDS: Final = 3e9  # nearly a century, which clocks in nanoseconds can still count
 
 
 class Leases:
@@ -25,14 +26,17 @@ class Leases:
 
     Args:
         ledger: Where the claims are.
-        lease_ns: How long each lease is, in nanoseconds.
+        lease_seconds: How long each lease is.
+
+    Attributes:
+        lease_ns: The same in nanoseconds.
     """
 
     _lock: threading.RLock
 
-    def __init__(self, ledger: Ledger, lease_ns: int) -> None:
+    def __init__(self, ledger: Ledger, lease_seconds: float) -> None:
         self._ledger = ledger
-        self.lease_ns = lease_ns
+        self.lease_ns = int(min(lease_seconds, _LONGEST_SECONDS) * 1e9)
         guard_with_lock(self)
         self._begin()
         call_in_child(self._begin)
@@ -62,7 +66,7 @@ class Leases:
     def _work(self, wake: threading.Event) -> None:
         attach(set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))  # a driver's own spans would be noise
         while True:
-            wake.wait(self.lease_ns / _PARTS / 1e9)
+            wake.wait(min(self.lease_ns / _PARTS / 1e9, threading.TIMEOUT_MAX))
             with self._lock:
                 if wake is not self._wake:
                     return

@@ -86,12 +86,19 @@ def _enclosing(claim: Claim, found: Mapping[str, Entry]) -> set[str]:
     while outer is not None and outer not in enclosing:
         enclosing.add(outer)
         outer = found[outer].parent if outer in found else None
-    return {outer for outer in enclosing if outer not in found or not _has_failed(found[outer])}
+    return {outer for outer in enclosing if outer not in found or not _is_over(claim, found[outer])}
 
 
-def _has_failed(outer: Entry) -> bool:
-    """Whether a call has ended, or was lost: what is claimed inside it after that is a call of its own."""
-    return outer.state is State.QUARANTINED and not outer.child_uncertain
+def _is_over(claim: Claim, outer: Entry) -> bool:
+    """Whether a call has ended, or was lost: what is claimed inside it after that is a call of its own.
+
+    A task that its body has left behind, say, goes on in its name. Of one that is quarantined for what was called inside
+    it, only its process knows whether it still runs.
+    """
+    if outer.state is State.CLAIMED:
+        return False
+    given_up = outer.state is State.QUARANTINED and not outer.child_uncertain
+    return given_up or outer.entry_id not in claim.running
 
 
 def _repeated(claim: Claim, same_call: list[Entry]) -> Refusal | None:

@@ -85,6 +85,23 @@ def _the_calls_around_do_not_stand_in_the_way(at: Bench) -> None:
     at.refused(RefusalReason.ACTION_IN_FLIGHT, "toolu_other", turn="t4")
 
 
+def _one_that_runs_on_after_an_uncertain_call_does_not_either(at: Bench) -> None:
+    outer = at.granted("toolu_outer")
+    at.failed(None, tool="log", turn=None, parent=outer.entry_id)
+    at.granted("toolu_inner", turn="t2", parent=outer.entry_id, running={outer.entry_id})
+
+
+def _one_that_is_over_is_a_call_like_any_other(at: Bench) -> None:
+    outer = at.granted("toolu_outer")
+    at.failed(None, tool="log", turn=None, parent=outer.entry_id)
+    at.is_in(at.ledger.finish(outer, Outcome.RETURNED), State.QUARANTINED)
+    at.refused(RefusalReason.CALL_REPEATED, "toolu_outer", parent=outer.entry_id)
+    at.refused(RefusalReason.ACTION_QUARANTINED, "toolu_again", turn="t2", parent=outer.entry_id)
+    other = at.granted("toolu_other", digest="d2")
+    at.ledger.finish(other, Outcome.RETURNED)
+    at.refused(RefusalReason.CALL_REPEATED, "toolu_other", digest="d2", parent=other.entry_id)
+
+
 # -- entries that are gone -------------------------------------------------------------------------------------------
 
 
@@ -148,6 +165,8 @@ CHECKS: Final = (
     _after_an_uncertain_call_its_like_is_refused_in_the_same_call,
     _what_is_certain_inside_a_call_may_be_done_again_there,
     _the_calls_around_do_not_stand_in_the_way,
+    _one_that_runs_on_after_an_uncertain_call_does_not_either,
+    _one_that_is_over_is_a_call_like_any_other,
     _news_of_an_entry_that_is_gone_makes_its_tool_unknown,
     _news_that_nothing_ran_is_none,
     _a_call_in_one_that_is_gone_makes_its_scope_unknown,

@@ -101,7 +101,8 @@ class Claim:
         trace_id: Trace in which the claim is made, as hex, for whoever has to look into it later.
         span_id: Span in which it is made, as hex.
         running: Ids of entries whose bodies run in the claimant's process right now. Where no turn is known, only these
-            may be twins of it: of every other claim nobody knows whether it still runs. Not kept.
+            may be twins of it: of every other claim nobody knows whether it still runs. Of the calls around it, only these
+            still are the same call, unless they are claimed. Not kept.
     """
 
     scope: str

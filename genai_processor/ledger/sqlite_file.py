@@ -27,17 +27,23 @@ class Opened:
         connection: The connection; transactions are begun and ended by hand.
         path: The file that was opened.
         identity: Which file that was.
+        beside: Which two of SQLite's own stood beside it; they stay the same for as long as anybody has it open.
         books: The bookkeeper, once there is one.
     """
 
     connection: sqlite3.Connection
     path: str
     identity: tuple[int, int] | None
+    beside: tuple[tuple[int, int] | None, ...]
     books: Bookkeeper | None = None
 
     def is_gone(self) -> bool:
         """Whether the path names another file by now, or none."""
         return _identity(self.path) != self.identity
+
+    def is_cut_off(self) -> bool:
+        """Whether a file beside it was removed: whoever opens it from now on sees nothing of what is written here."""
+        return any(before is not None and now != before for before, now in zip(self.beside, _beside(self.path), strict=True))
 
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """Run a statement; see `genai_processor.ledger.tables.Execute`. What UTF-8 cannot hold is escaped."""
@@ -63,7 +69,7 @@ def open_file(path: str, timeout: float, *, create: bool, known: tuple[int, int]
         sqlite3.Error: It cannot be opened or read.
     """
     if known is not None and _identity(path) != known:
-        raise _lost(path)
+        raise lost(path)
     if not create and not os.path.exists(path):
         raise LedgerUnavailableError(f"no ledger at {path}")
     folder = os.path.dirname(os.path.abspath(path))
@@ -76,10 +82,10 @@ def open_file(path: str, timeout: float, *, create: bool, known: tuple[int, int]
     try:
         if not _is_ready(connection, path):
             if known is not None:
-                raise _lost(path)
+                raise lost(path)
             _make(connection, path, timeout, create=create)
         connection.execute("PRAGMA synchronous=FULL")
-        return Opened(connection, path, _identity(path))
+        return Opened(connection, path, _identity(path), _beside(path))
     except BaseException:
         connection.close()
         raise
@@ -108,11 +114,12 @@ def _is_ready(connection: sqlite3.Connection, path: str) -> bool:
     return True
 
 
-def _lost(path: str) -> LedgerUnavailableError:
+def lost(path: str) -> LedgerUnavailableError:
+    """Return the error for a file that does not hold any more what this process has seen in it."""
     return LedgerUnavailableError(
-        f"the ledger {path} is not the file any more that this process has used: it was removed, emptied, or replaced by "
-        "another one; calls that ran are not known there any more and may have committed, so find out which, and then start "
-        "this process again"
+        f"the ledger {path} is not the file any more that this process has used: it, or one of the two beside it, was "
+        "removed, emptied, or replaced by another one; calls that ran are not known there any more and may have committed, "
+        "so find out which, and then start this process again"
     )
 
 
@@ -153,6 +160,10 @@ def _identity(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _beside(path: str) -> tuple[tuple[int, int] | None, ...]:
+    return _identity(f"{path}-wal"), _identity(f"{path}-shm")
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from genai_processor.errors import LedgerError, LedgerUnavailableError, UnknownEntryError
 from genai_processor.forks import call_before_fork, call_in_child, guard_with_lock, let_forks_pass
 from genai_processor.ledger.bookkeeper import Bookkeeper
-from genai_processor.ledger.sqlite_file import Opened, open_file
+from genai_processor.ledger.sqlite_file import Opened, lost, open_file
 from genai_processor.ledger.tables import Tables
 
 _T = TypeVar("_T")
@@ -45,6 +45,7 @@ class Transactions:
         self._bookkeeper = bookkeeper
         self._rejected = 0
         self._identity: tuple[int, int] | None = None  # which file it is, once it was opened
+        self._cut_off = False  # from what other processes see of it
         self._busy = False
         self._postponed: deque[Callable[[Bookkeeper], object]] = deque()
         self._writing, self._reading = Side(), Side()
@@ -127,13 +128,16 @@ class Transactions:
         """Return the file, opened anew if it was closed.
 
         Raises:
-            LedgerUnavailableError: It is gone, or another one stands in its place: one that knows nothing of what ran.
+            LedgerUnavailableError: It is gone, or another one stands in its place: one that knows nothing of what ran. Or
+                what was written last is in a file beside it that was removed.
         """
         if self._inherited:
             raise LedgerUnavailableError(
                 f"the ledger {self._path} was in use at the moment of a fork, and cannot be used in the child; "
                 "fork before, or between, operations"
             )
+        if self._is_cut_off():  # what is open stays open: closed, it would write into what others may use by now
+            raise lost(self._path)
         if side.opened is not None and side.opened.is_gone():
             self._close(side)
         if side.opened is None:
@@ -141,6 +145,13 @@ class Transactions:
             opened = open_file(self._path, self._timeout, create=self._create, known=self._identity)
             self._identity, side.opened = opened.identity, opened
         return side.opened
+
+    def _is_cut_off(self) -> bool:
+        """Whether what either connection writes or reads is nobody else's any more; it stays like that."""
+        for opened in (self._writing.opened, self._reading.opened):
+            if opened is not None and not opened.is_gone() and opened.is_cut_off():
+                self._cut_off = True
+        return self._cut_off
 
     def _give_up(self, opened: Opened) -> None:
         """Leave no transaction open, whatever ended it: else this process would hold the file for good."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import itertools
 from collections import abc
@@ -362,3 +363,71 @@ def test_what_can_be_entered_works_as_before(effect: str) -> None:
 
     assert asyncio.run(both()) == ("paid", "paid")
     assert not guard.ledger.pending().entries
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize(
+    ("mode", "effect", "paid"),
+    [
+        ("enforce", "non_idempotent", 1),
+        ("enforce", "idempotent", 4),
+        ("enforce", "read_only", 4),
+        ("observe", "non_idempotent", 4),
+    ],
+)
+def test_what_can_be_awaited_twice_is_one_call(mode: str, effect: str, paid: int, fails: bool) -> None:
+    payments, guard = Payments(), Guard("memory:", mode=mode, scope="s")
+    payments.fails = fails
+
+    @guard.tool(effect=effect)
+    def pay(order: str) -> Any:
+        return Request(payments)
+
+    async def main() -> None:
+        request = pay("o1")
+        for again in (False, True):
+            with contextlib.suppress(ConnectionError), refusing(again and paid == 1):
+                await request
+            with contextlib.suppress(ConnectionError), refusing(paid == 1):
+                async with request:
+                    pass
+
+    asyncio.run(main())
+    assert len(payments.paid) == paid
+
+
+def refusing(is_refused: bool) -> contextlib.AbstractContextManager[object]:
+    return pytest.raises(ToolSpanCommitmentError, match="made before") if is_refused else contextlib.nullcontext()
+
+
+def test_a_task_that_a_body_has_left_behind_repeats_no_call_that_may_have_committed() -> None:
+    guard = Guard(mode="enforce", scope="s")
+    mailed: list[str] = []
+    left: list[asyncio.Task[None]] = []
+    go_on = asyncio.Event()
+
+    @guard.tool()
+    async def book(order: str) -> None:
+        raise ConnectionError("502")
+
+    @guard.tool()
+    async def mail(order: str) -> None:
+        mailed.append(order)
+        if not left:
+            left.append(asyncio.create_task(again(order)))  # which is in the context of this call
+        with contextlib.suppress(ConnectionError):
+            await book(order)
+
+    async def again(order: str) -> None:
+        await go_on.wait()
+        with pytest.raises(ToolSpanCommitmentError) as refusal:
+            await mail(order)
+        assert refusal.value.reason == "action_quarantined"
+
+    async def main() -> None:
+        await mail("o1")
+        go_on.set()
+        await left[0]
+
+    asyncio.run(main())
+    assert mailed == ["o1"]

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -86,6 +88,42 @@ def test_a_ledger_that_comes_back_late_is_not_told_to_give_up_what_runs_here(tmp
     entry = ledger.get(attempt.entry.entry_id)
     assert entry is not None
     assert steps(entry) == [(State.CLAIMED, State.COMPLETED, "returned", None)]
+
+
+@pytest.mark.parametrize("seconds", [1e10, float("inf"), 10**400])
+def test_a_lease_may_be_as_long_as_anybody_likes(tmp_path: Path, seconds: float) -> None:
+    guard = Guard(f"sqlite:///{tmp_path}/ledger.db", lease_seconds=seconds)
+    before = set(threading.enumerate())
+    with guard.call("pay", None, {"order": 1}, scope="s") as attempt:
+        (renews,) = set(threading.enumerate()) - before
+        renews.join(0.2)  # it ends at once if it cannot wait that long
+        assert renews.is_alive()
+    assert attempt.entry is not None
+    entry = guard.ledger.get(attempt.entry.entry_id)
+    assert entry is not None
+    assert steps(entry) == [(State.CLAIMED, State.COMPLETED, "returned", None)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_that_comes_out_of_a_body_has_not_ended_the_call(tmp_path: Path) -> None:
+    guard = Guard(f"sqlite:///{tmp_path}/ledger.db")
+    failed, tell_failed = os.pipe()
+    child = -1
+    try:
+        with guard.call("pay", "toolu_1x", {"order": 1}, scope="s"):
+            child = os.fork()
+            if child:
+                raise ConnectionError("502")
+            os.read(failed, 1)
+    except ConnectionError:
+        pass
+    finally:
+        if not child:
+            os._exit(0)
+    os.write(tell_failed, b".")
+    assert os.waitpid(child, 0)[1] == 0
+    (entry,) = guard.ledger.by_call("s", "toolu_1x")
+    assert steps(entry) == [(State.CLAIMED, State.QUARANTINED, "failed", "ConnectionError")]
 
 
 class Lost:

@@ -394,6 +394,37 @@ def test_a_file_that_has_lost_what_ran_is_not_taken_for_one_in_which_nothing_ran
     assert how == "replaced" or not Path(path).exists() or Path(path).stat().st_size == 0
 
 
+@pytest.mark.parametrize("look_first", [False, True])
+@pytest.mark.parametrize("removed", [("-wal",), ("-shm",), ("-wal", "-shm")])
+def test_who_writes_what_nobody_else_will_see_is_told_so(path: str, removed: tuple[str, ...], look_first: bool) -> None:
+    ledger = SQLiteLedger(path)
+    entry = granted(ledger, 1).entry
+    for suffix in removed:
+        Path(path + suffix).unlink()
+    if "-wal" not in removed:  # where another process writes, too, from now on, it and this one write over each other
+        assert SQLiteLedger(path).get(entry.entry_id) is not None
+    calls: list[Callable[[], object]] = [
+        lambda: ledger.claim(Claim("s", "pay", "toolu_new1", "d2", "t2")),
+        lambda: ledger.finish(entry, Outcome.RETURNED),
+        ledger.counts,
+    ]
+    for call in [*reversed(calls), *calls] if look_first else [*calls, *calls]:
+        with pytest.raises(LedgerUnavailableError, match="start this process again"):
+            call()
+
+
+def test_processes_that_come_and_go_take_no_file_from_one_that_stays(path: str) -> None:
+    stays = SQLiteLedger(path)
+    for number in range(1, 6):
+        goes = SQLiteLedger(path)
+        granted(goes, 2 * number)
+        granted(stays, 2 * number + 1)
+        assert stays.counts() == goes.counts()
+        goes.close()
+    stays.close()
+    granted(stays, 20)
+
+
 def test_what_ended_well_in_other_turns_is_not_looked_at(path: str) -> None:
     ledger = SQLiteLedger(path)
     for number in range(3):
