@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from genai_processor.guard import decorated, runs
 from genai_processor.guard.attempt import Attempt
@@ -41,6 +41,8 @@ from genai_processor.settings import PREFIX, Settings
 _log = logging.getLogger(__name__)
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_SHORTEST_LEASE: Final = 0.001
+"""Whoever renews a shorter one does nothing else, and is late all the same."""
 
 
 class Guard:
@@ -95,7 +97,7 @@ class Guard:
         Raises:
             LedgerURLError: The ledger is given as a URL that names none.
             TypeError: `not_started_on` names something that is no exception.
-            ValueError: `mode` or `on_refusal` is none, or the lease is not longer than nothing.
+            ValueError: `mode` or `on_refusal` is none, or the lease is shorter than a thousandth of a second.
         """
         settings = Settings.from_environ() if settings is None else settings
         said = PREFIX + "GUARD" in os.environ
@@ -103,8 +105,8 @@ class Guard:
         self.mode = one_of(GuardMode, mode, "mode")
         self.on_refusal = one_of(RefusalMode, settings.guard_refusal if on_refusal is None else on_refusal, "on_refusal")
         lease_seconds = settings.lease if lease_seconds is None else lease_seconds
-        if not lease_seconds > 0:
-            raise ValueError(f"lease_seconds must be above 0, but is {lease_seconds!r}")
+        if not lease_seconds >= _SHORTEST_LEASE:
+            raise ValueError(f"lease_seconds must be at least {_SHORTEST_LEASE}, but is {lease_seconds!r}")
         ledger = settings.ledger if ledger is None else ledger
         self.ledger: Ledger = open_ledger(ledger) if isinstance(ledger, str) else ledger
         self.policy = settings.policy() if policy is None else policy

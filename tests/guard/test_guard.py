@@ -390,7 +390,7 @@ def test_what_makes_no_sense_is_said_at_once() -> None:
     with pytest.raises(ValueError, match=r"^effect must be read_only or idempotent or non_idempotent, but is 'none'$"):
         Guard().tool(effect="none")
     with pytest.raises(ValueError, match="lease_seconds"):
-        Guard(lease_seconds=0)
+        Guard(lease_seconds=1e-10)
     with pytest.raises(LedgerURLError):
         Guard("nowhere://")
     with pytest.raises(TypeError, match=r"not_started_on\['pay'\] takes classes of exceptions"):
