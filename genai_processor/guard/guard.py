@@ -100,7 +100,7 @@ class Guard:
             ValueError: `mode` or `on_refusal` is none, or the lease is shorter than a thousandth of a second.
         """
         settings = Settings.from_environ() if settings is None else settings
-        said = PREFIX + "GUARD" in os.environ
+        said = os.environ.get(PREFIX + "GUARD", "").strip()  # an empty variable says nothing
         mode = mode if mode is not None else settings.guard if said else GuardMode.ENFORCE
         self.mode = one_of(GuardMode, mode, "mode")
         self.on_refusal = one_of(RefusalMode, settings.guard_refusal if on_refusal is None else on_refusal, "on_refusal")
