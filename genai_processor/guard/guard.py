@@ -92,7 +92,7 @@ class Guard:
                 a thread for as long as the tool runs. After that the call is quarantined.
             trusted_mcp_servers: Globs over names of MCP servers whose tool annotations are believed.
             notes: Where to count; by default nowhere.
-            settings: By default those of the environment.
+            settings: By default those of the environment. Their mode counts only where GENAI_PROCESSOR_GUARD is set.
 
         Raises:
             LedgerURLError: The ledger is given as a URL that names none.
@@ -199,9 +199,12 @@ class Guard:
             not_started_on: Exceptions by which it says that it did nothing.
 
         Raises:
-            TypeError: `not_started_on` names something that is no exception.
+            TypeError: `name` is no text, as where the parentheses of `@guard.tool()` are missing, or `not_started_on` names
+                something that is no exception.
             ValueError: `effect` is none.
         """
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"the name of a tool is a text, but is {name!r}; a decorator without one is @guard.tool()")
         return decorated.tool(
             self,
             name,
