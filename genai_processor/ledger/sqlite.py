@@ -77,7 +77,7 @@ class SQLiteLedger:
                 f"ledger URL {url!r} names no file; write sqlite:///PATH, or sqlite:////PATH for one from the root"
             )
         if parts.fragment:
-            raise LedgerURLError(f"ledger URL {url!r} has a '#' in it, which would end the name of the file; write %23 for it")
+            raise LedgerURLError(f"ledger URL {url!r} has a '#' in it, which ends the name of the file; write %23 for it")
         values: dict[str, Any] = {}
         for name, value in parse_qsl(parts.query, keep_blank_values=True):
             try:

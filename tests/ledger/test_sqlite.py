@@ -250,7 +250,9 @@ def test_a_file_that_somebody_holds_for_too_long_is_unavailable(path: str) -> No
     assert isinstance(ledger.claim(Claim("s", "pay")), Granted)
 
 
-@pytest.mark.parametrize("url", ["sqlite:", "sqlite:///", "sqlite://host/x.db", "sqlite:///x.db?colour=red", "sqlite:///x#1.db"])
+@pytest.mark.parametrize(
+    "url", ["sqlite:", "sqlite:///", "sqlite://host/x.db", "sqlite:///x.db?colour=red", "sqlite:///x#1.db"]
+)
 def test_a_url_that_is_not_understood(url: str) -> None:
     with pytest.raises(LedgerURLError, match="sqlite"):
         open_ledger(url)

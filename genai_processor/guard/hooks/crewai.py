@@ -90,7 +90,8 @@ def _planned(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tup
 
 
 def written(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    with _proposing(_Proposal(None, random_id())):  # a text proposes one call, and has no id
+    """Of a call that a ReAct agent writes: a text proposes one, and has no id."""
+    with _proposing(_Proposal(None, random_id())):
         return wrapped(*args, **kwargs)
 
 
@@ -129,6 +130,7 @@ def _arun(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[
 
 
 def invoke(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Of a `CrewStructuredTool`."""
     if is_replayed():
         return wrapped(*args, **kwargs)
     call = _call(instance, _parsed(instance._parse_args, argument("input", 0, args, kwargs)))
@@ -136,6 +138,7 @@ def invoke(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple
 
 
 def ainvoke(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Of a `CrewStructuredTool`."""
     if is_replayed():
         return wrapped(*args, **kwargs)
     call = _call(instance, _parsed(instance._parse_args, argument("input", 0, args, kwargs)))
@@ -150,8 +153,9 @@ def run_unmarked(guard: Guard, wrapped: Callable[..., Any], instance: Any, args:
 
 
 def begun(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Where a tool counts its uses: what comes next is the body."""
     spent = wrapped(*args, **kwargs)
-    if spent is None:  # what comes next is the body; `CrewStructuredTool` only counts there
+    if spent is None:  # `CrewStructuredTool` only counts there
         started()
     return spent
 
@@ -199,6 +203,7 @@ def _refuse(refused: Refused) -> Any:
 
 
 def cached(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Keep a refusal out of the cache of results."""
     if not isinstance(argument("output", 2, args, kwargs), _Text):
         return wrapped(*args, **kwargs)
     return None
@@ -229,6 +234,7 @@ class _Execution(Run):
 
 
 def executed(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
+    """A run of an agent, by its executor."""
     return _within(guard, instance.agent, partial(wrapped, *args, **kwargs))
 
 
