@@ -76,7 +76,7 @@ class SQLiteLedger:
             raise LedgerURLError(
                 f"ledger URL {url!r} names no file; write sqlite:///PATH, or sqlite:////PATH for one from the root"
             )
-        if parts.fragment:
+        if "#" in url:
             raise LedgerURLError(f"ledger URL {url!r} has a '#' in it, which ends the name of the file; write %23 for it")
         values: dict[str, Any] = {}
         for name, value in parse_qsl(parts.query, keep_blank_values=True):
