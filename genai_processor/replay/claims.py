@@ -9,8 +9,7 @@ What is lost excludes nobody, so that the less is recorded, the more may fit, an
 1. An id that a span may have lost could have been anybody's. Such a span is joined by its arguments only, it needs arguments
    and an outcome of its own, and its source stays in doubt: the call that it was may be in the record or not. Where an
    instrumentation writes no ids (`Shown.unnamed`), none was lost.
-2. A proposal whose arguments or tool are lost may be any call; so may a call that was read and that no response in the record
-   proposed.
+2. A call that was read, and that no response in the record proposed, may be what ran, whatever is lost of its arguments.
 3. A tool's name alone joins with the one proposal that the name has, or that alone can have been read to come to the same.
    That another execution has been joined with a proposal does not leave the next one over.
 4. An execution that lost its tool's name cannot be told from any call.
@@ -179,7 +178,7 @@ def _match(ops: list[Op], offers: list[Offer], results: _Results, taken: set[tup
 
 
 def _match_by_name(ops: list[Op], offers: list[Offer], results: _Results, taken: set[tuple[int, int]]) -> None:
-    """Join executions with proposals of one tool where arguments tell nothing: the only one, or the only one read to be it."""
+    """Join executions with proposals of one tool where arguments tell nothing: the only one, or the only one read so."""
     if len(offers) == 1:
         fitting = [(op, offers[0]) for op in ops]
     elif len({part.digest for _, _, part in offers if not part.missing}) == len(offers):
@@ -252,7 +251,7 @@ def _join(op: Op, offer: Offer, results: _Results, taken: set[tuple[int, int]]) 
 def _may_have_lost_id(op: Op) -> bool:
     """Whether one of an execution's spans is of those that have an id when they are whole."""
     draft = op.draft
-    return not draft.shown.unnamed or not all([witness.unnamed for witness in draft.witnesses])
+    return not draft.shown.unnamed or not all(witness.unnamed for witness in draft.witnesses)
 
 
 def _stands_by_itself(op: Op) -> bool:
