@@ -46,7 +46,9 @@ def assign_ids(calls: list[Op], inferences: list[Op], known: Known) -> None:
             nameless.setdefault(id(op.draft.scope), []).append(op)
     if not nameless:
         return
-    named = {(id(op.draft.scope), op.call_id, arguments_digest(op)) for op in calls if op.call_id is not None}
+    named: set[tuple[int, str | None, bytes | None]] = {
+        (id(op.draft.scope), op.call_id, arguments_digest(op)) for op in calls if op.call_id is not None
+    }
     offers: dict[int, list[Offer]] = {}
     for op in inferences:
         scope = id(op.draft.scope)
