@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from support.runs import ask, calls, decided, edges, result, says, user
-from support.spans import WITHOUT_IDS, tool
+from support.spans import WITHOUT_IDS, span, tool
 
 from genai_processor.replay import Declared, plan
 
@@ -94,3 +95,28 @@ def test_a_call_that_was_said_again_was_proposed_by_who_said_it_first() -> None:
         ran = tool("search", args={"q": 1}, result="r1", **named)
         assert edges(plan([first, again, ran]), ran) == {("proposal", first.span_id, 0)}
         assert decided(plan([again, ran], declared=BOTH), ran) == ("inject", ["source_unobserved"])
+
+
+def test_of_two_lists_on_a_span_the_one_counts_that_says_which_calls_its_results_answer() -> None:
+    """So that no decision rises when the other one is lost."""
+    first, ran = ask([user("hi")], calls(C1)), tool("search", id="c1x", args={"q": 1}, result="r1")
+    flat = {
+        "0.message.role": "user",
+        "0.message.content": "hi",
+        "1.message.role": "assistant",
+        "1.message.tool_calls.0.tool_call.id": "c1x",
+        "1.message.tool_calls.0.tool_call.function.name": "search",
+        "1.message.tool_calls.0.tool_call.function.arguments": '{"q": 1}',
+        "2.message.role": "tool",
+        "2.message.content": "r1",
+    }
+    messages = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "tool_calls": [{"id": "c1x", "function": {"name": "search", "arguments": '{"q": 1}'}}]},
+        {"role": "tool", "tool_call_id": "c1x", "content": "r1"},
+    ]
+    attributes = {"openinference.span.kind": "LLM", "input.value": json.dumps({"messages": messages})}
+    lacking = {**attributes, **{f"llm.input_messages.{key}": value for key, value in flat.items()}}
+    for found in (attributes, lacking):
+        last = span(attributes={**found, "llm.output_messages.0.message.content": "done"})
+        assert ("result", ran.span_id, 2) in edges(plan([first, ran, last], declared=BOTH), last)
