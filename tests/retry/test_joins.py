@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from support.spans import ARGS, ID, Read, agent, chat, failed_tool, span, tool
 
 from genai_processor.retry.policy import Policy
@@ -118,6 +119,15 @@ def test_a_placeholder_is_filled_in_from_the_proposal() -> None:
     for placeholder in ("", "null", "<not specified>", "create_refund"):
         found = row(failed_tool(id=placeholder, args=ARGS), chat((ID, "create_refund", VALUE)))
         assert (found.facts.call_id, found.facts.call_id_source) == (ID, "proposal")
+
+
+@pytest.mark.parametrize("placeholder", ["", "null", "None", "undefined", "<not specified>", "[REDACTED]", "create_refund"])
+def test_a_placeholder_in_a_proposal_is_no_id(placeholder: str) -> None:
+    turn = chat((placeholder, "create_refund", VALUE), (placeholder, "create_refund", {"order_id": "o2"}))
+    found = row(failed_tool(args=ARGS), turn, policy=IDEMPOTENT)
+    assert found.joined is not None
+    assert (found.facts.call_id, found.verdict.verdict) == (None, "quarantined_unknown")
+    assert [call.call_id for call in Read([failed_tool(args=ARGS), turn]).unobserved] == [None], "two calls, one unseen"
 
 
 def test_an_id_with_two_argument_sets_or_two_tools_is_no_token() -> None:
