@@ -37,6 +37,8 @@ class Turns:
         self._trace = trace
         self._rows: list[tuple[Node, int, Proposal]] | None = None
         self._used: set[tuple[int, int]] = set()
+        self._spent: dict[tuple[str | None, str], list[tuple[Node, int, Proposal]]] = {}
+        self._guessed: set[tuple[int, str]] = set()
         self._joined: dict[int, Joined | None] = {}
         self._by_id: dict[str, list[tuple[Node, int, Proposal]]] = {}
         self._by_tool: dict[str, list[tuple[Node, int, Proposal]]] | None = None
@@ -127,12 +129,37 @@ class Turns:
         for index in range(bisect.bisect_right(rows, call.when, key=_turn_began) - 1, -1, -1):
             row = rows[index]
             if (id(row[0]), row[1]) in self._used:
-                del rows[index]
+                self._spent.setdefault((row[2].tool, own), []).append(rows.pop(index))
             elif same_tool(call.call.tool, row[2].tool):
                 if fitting and row[0] is not fitting[0][0]:
-                    return self._take(fitting[-1], exact=False)
+                    return self._guess(fitting[-1], own)
                 fitting.append(row)
-        return self._take(fitting[-1], exact=len(fitting) == 1) if fitting else None
+        if not fitting:
+            return self._once_more(call, own)
+        if len(fitting) > 1 or (id(fitting[-1][0]), own) in self._guessed:
+            return self._guess(fitting[-1], own)
+        return self._take(fitting[-1], exact=True)
+
+    def _guess(self, row: tuple[Node, int, Proposal], form: str) -> Joined:
+        """Take one of several that fit; which of them is left for the others is then a guess, too."""
+        self._guessed.add((id(row[0]), form))
+        return self._take(row, exact=False)
+
+    def _once_more(self, call: Node, form: str) -> Joined | None:
+        """The turn that proposed the action less often than it has been executed, if no model has spoken since."""
+        spent = [
+            row
+            for (tool, own), rows in self._spent.items()
+            if own == form and call.call is not None and same_tool(call.call.tool, tool)
+            for row in rows
+            if row[0].when <= call.when
+        ]
+        if not spent:
+            return None
+        turn, _, proposal = max(spent, key=_turn_began)
+        if any(turn.when < other.when <= call.when and not _same_response(turn, other) for other in self._trace.turns()):
+            return None  # what that one proposed may not be recorded
+        return Joined(turn, proposal._replace(call_id=None), exact=False)
 
     def _rows_for(self, last_part: str) -> list[tuple[Node, int, Proposal]]:
         """The proposals of the tools whose names end alike."""
@@ -202,6 +229,10 @@ def _last_part(name: Any) -> str:
     while cut and text[cut - 1].isalnum():
         cut -= 1
     return text[cut:]
+
+
+def _same_response(turn: Node, other: Node) -> bool:
+    return _inference_above(turn) is other or _inference_above(other) is turn
 
 
 def _inference_above(turn: Node) -> Node | None:

@@ -86,6 +86,23 @@ def test_a_join_where_several_proposals_fit_is_no_token_for_an_idempotent_tool()
     assert row(call, chat((ID, "create_refund", VALUE)), policy=IDEMPOTENT).verdict.retryable
 
 
+def test_which_proposal_is_left_is_a_guess_where_the_first_was_one() -> None:
+    turn = chat((ID, "create_refund", VALUE), (OTHER, "create_refund", VALUE))
+    call = failed_tool(args=ARGS, at=(12, 20))
+    nameless = row(call, turn, tool(args=ARGS, at=(11, 20)), policy=IDEMPOTENT)
+    assert (nameless.facts.call_id, nameless.facts.call_id_exact) == (OTHER, False)
+    assert nameless.verdict.quarantined
+    named = row(call, turn, tool(id=ID, args=ARGS, at=(11, 20)), policy=IDEMPOTENT)
+    assert (named.facts.call_id, named.facts.call_id_exact) == (OTHER, True)
+
+
+def test_a_call_beyond_those_proposed_gets_no_id_from_them() -> None:
+    calls = [tool(args=ARGS, at=(11, 20)), failed_tool(args=ARGS, at=(30, 40))]
+    found = row(calls[1], calls[0], chat((ID, "create_refund", VALUE)), policy=IDEMPOTENT)
+    assert found.facts.call_id is None
+    assert found.verdict.quarantined
+
+
 def test_the_latest_turn_that_fits_counts() -> None:
     turns = [chat((ID, "create_refund", VALUE), at=(1, 2)), chat((OTHER, "create_refund", VALUE), at=(3, 4))]
     assert row(failed_tool(args=ARGS), *turns).facts.call_id == OTHER
