@@ -101,7 +101,7 @@ class Assessor:
         scope = self.scope_of(call)
         call_id, id_source, exact = self._call_id(call)
         tool = call.tool()
-        cut_id = id_source is _SPAN_ID and call_id is not None and self.trace.is_cut(call_id)
+        cut_id = call_id is not None and self.trace.is_cut_id(call_id)
         facts = CallFacts(
             tool,  # by position, as far as types tell the fields apart: names cost more
             ended,

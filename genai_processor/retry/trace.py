@@ -208,6 +208,21 @@ class Trace:
                 self._second = found
         return 0 < self._longest == self._second <= length
 
+    def is_cut_id(self, call_id: str) -> bool:
+        """Whether telemetry shortened an id. Ids of one kind are of one length by nature: theirs betrays no limit."""
+        if not self.is_cut(call_id):
+            return False
+        return self.length_limit is not None or len(call_id) in self.once("lengths of others", self._lengths_but_of_ids)
+
+    def _lengths_but_of_ids(self) -> frozenset[int]:
+        return frozenset(
+            len(value)
+            for node in self.nodes
+            for mapping in (node.span.attributes, *[event.attributes for event in node.span.events])
+            for key, value in mapping.items()
+            if isinstance(value, str) and not key.lower().endswith("id")
+        )
+
     def records_any(self, keys: tuple[str, ...]) -> bool:
         """Whether some span has one of the keys; True for no keys."""
         return not keys or self.once(keys, lambda: any(key in node.span.attributes for node in self.nodes for key in keys))

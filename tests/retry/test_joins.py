@@ -160,6 +160,19 @@ def test_an_id_that_telemetry_cut_is_no_token() -> None:
     found = row(failed_tool(id=ID, args=ARGS), length_limit=len(ID), policy=IDEMPOTENT)
     assert found.facts.call_id_unstable
     assert found.verdict.quarantined
+    prefix = "llm.output_messages.0.message.tool_calls.0.tool_call."
+    flat = {f"{prefix}id": ID, f"{prefix}function.name": "f", f"{prefix}function.arguments": "5"}
+    turn = span("LLM", at=(1, 2), attributes={"openinference.span.kind": "LLM", **flat})
+    found = row(failed_tool("f", args="5"), turn, length_limit=len(ID), policy=Policy(idempotent=("f",)))
+    assert (found.facts.call_id, found.facts.call_id_unstable) == (ID, True)
+
+
+def test_ids_of_one_length_betray_no_limit() -> None:
+    other = tool(id=ID[::-1], at=(1, 2))
+    call = failed_tool(id=ID)
+    assert row(call, other, policy=IDEMPOTENT, length_limit=None).verdict.retryable
+    texts = [span("o", attributes={"text": "x" * len(ID)}), other]
+    assert row(call, *texts, policy=IDEMPOTENT, length_limit=None).verdict.quarantined
 
 
 def test_an_id_that_had_another_meaning_in_an_earlier_trace_is_no_token() -> None:
