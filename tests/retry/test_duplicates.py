@@ -231,6 +231,25 @@ def test_the_rebilled_turn_is_counted_once() -> None:
     assert (used.input_tokens, used.output_tokens, used.rebilled_tokens) == (1_000, 9, 700)
 
 
+@pytest.mark.parametrize(
+    ("given", "produced"),
+    [
+        ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"),
+        ("llm.token_count.prompt", "llm.token_count.completion"),
+        ("ai.usage.promptTokens", "ai.usage.completionTokens"),
+        ("ai.usage.inputTokens", "ai.usage.outputTokens"),
+    ],
+)
+def test_tokens_are_those_of_the_innermost_inferences(given: str, produced: str) -> None:
+    from genai_processor.retry.survey import Survey
+    from genai_processor.retry.trace import Trace
+
+    whole = agent(attributes={given: 25, produced: 4}, at=(1, 40))
+    turn = chat(attributes={given: 25, produced: 4}, at=(2, 9), parent=whole)
+    used = Survey(Policy()).judge(Trace([turn, whole], length_limit=0))[1]
+    assert (used.input_tokens, used.output_tokens) == (25, 4)
+
+
 def test_an_id_that_counts_calls_is_one_within_its_run() -> None:
     one, two = first(id="call_0"), again(id="call_0")
     assert groups(one, two) == [("call_id", False, ids(one, two))]
