@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, cast
 from genai_processor.retry.nodes import Node
 from genai_processor.retry.policy import same_tool
 from genai_processor.retry.trace import Trace
-from genai_processor.spans.arguments import fingerprint, read_arguments
+from genai_processor.spans.arguments import ArgumentsState, fingerprint, read_arguments
 from genai_processor.spans.records import Operation, Proposal
 from genai_processor.spans.said import named_call
 
@@ -121,7 +121,7 @@ class Turns:
             return None
         if not self._rows_for(_last_part(call.call.tool)):
             return None
-        own = fingerprint(read_arguments(call.call.arguments, rendered=call.call.arguments_rendered))
+        own = self._form_of(call.call.arguments, rendered=call.call.arguments_rendered)
         if own is None:
             return None
         rows = self._with_form(_last_part(call.call.tool)).get(own, [])
@@ -181,8 +181,14 @@ class Turns:
     def _form(self, proposal: Proposal) -> str | None:
         key = id(proposal)
         if key not in self._forms:
-            self._forms[key] = fingerprint(read_arguments(proposal.arguments))
+            self._forms[key] = self._form_of(proposal.arguments)
         return self._forms[key]
+
+    def _form_of(self, arguments: Any, *, rendered: bool = False) -> str | None:
+        """By what arguments are compared: their digest, or where the model broke them, the text as it is."""
+        found = read_arguments(arguments, rendered=rendered, is_cut=self._trace.is_cut)
+        broken = found.state is ArgumentsState.MALFORMED and isinstance(arguments, str)
+        return f"broken {arguments}" if broken else fingerprint(found)
 
     def proposing(self, tool: str | None, call_id: str | None, start_ns: int, action: str | None) -> Joined | None:
         """The latest proposal before a time that has the id, or without an id the tool and the digest of arguments."""

@@ -71,6 +71,15 @@ def test_by_tool_and_equal_arguments_however_they_are_written() -> None:
     assert (found.facts.call_id, found.facts.call_id_source, found.facts.call_id_exact) == (ID, "proposal", True)
 
 
+def test_by_broken_arguments_too_as_the_model_wrote_them() -> None:
+    broken = '{"order_id": "o1", "amou'
+    turn = chat((ID, "create_refund", broken), (OTHER, "create_refund", VALUE))
+    read = Read([failed_tool(args=broken), turn])
+    assert read.rows[0].call.facts.call_id == ID
+    assert [call.call_id for call in read.unobserved] == [OTHER]
+    assert row(failed_tool(args=broken), turn, length_limit=len(broken)).facts.call_id is None, "telemetry cut both"
+
+
 def test_each_proposal_is_used_once_oldest_first() -> None:
     turn = chat((ID, "create_refund", VALUE), (OTHER, "create_refund", VALUE))
     first, second = failed_tool(args=ARGS, at=(10, 20)), failed_tool(args=ARGS, at=(11, 20))
