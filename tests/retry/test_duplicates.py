@@ -253,6 +253,18 @@ def test_tokens_are_those_of_the_innermost_inferences(given: str, produced: str)
 def test_an_id_that_counts_calls_is_one_within_its_run() -> None:
     one, two = first(id="call_0"), again(id="call_0")
     assert groups(one, two) == [("call_id", False, ids(one, two))]
+    withheld = first(id="call_0", args=None), again(id="call_0", args=None)
+    assert groups(*withheld) == [("call_id", True, ids(*withheld))], "the next turn may have such an id, too"
+    named = first(args=None), again(id=ID, args=None)
+    assert groups(*named) == [("call_id", False, ids(*named))]
+
+
+def test_an_id_that_counts_calls_is_another_in_another_turn() -> None:
+    turns = [chat(("call_0", "create_refund", VALUE)), chat(("call_0", "create_refund", VALUE), at=(26, 28))]
+    one, two = first(id="call_0"), again(id="call_0")
+    assert groups(one, two, *turns) == [("action", True, ids(one, two))]
+    three = again(id="call_0", at=(50, 60))
+    assert groups(one, two, three, *turns)[-1] == ("action", False, ids(one, two, three))
 
 
 def test_an_idempotent_tool_without_ids_has_no_retry_of_its_own() -> None:
