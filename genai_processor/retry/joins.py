@@ -78,6 +78,13 @@ class Turns:
             self._joined[id(call)] = found
         return cast(Joined | None, found)
 
+    def propose_differently(self, call_id: str) -> bool:
+        """Whether turns proposed two actions under one id."""
+        rows = self._by_id.get(call_id, ()) if self.rows() else ()
+        if len(rows) < 2:
+            return False
+        return len({(row[2].tool, form) for row in rows if (form := self._form(row[2])) is not None}) > 1
+
     def _take(self, row: tuple[Node, int, Proposal], *, exact: bool) -> Joined:
         self._used.add((id(row[0]), row[1]))
         return Joined(row[0], row[2], exact)

@@ -165,6 +165,18 @@ def test_an_id_with_two_argument_sets_or_two_tools_is_no_token() -> None:
     assert not row(failed_tool(id="call_0", args=ARGS), again, policy=IDEMPOTENT).facts.call_id_unstable
 
 
+@pytest.mark.parametrize("executed", [True, False])
+def test_an_id_that_two_turns_gave_to_two_actions_is_no_token(executed: bool) -> None:
+    turns = [chat(("call_0", "create_refund", {"x": 1}), at=(1, 2)), chat(("call_0", "create_refund", VALUE), at=(6, 8))]
+    earlier = [tool(args='{"x": 1}', at=(3, 4))] if executed else []
+    found = row(failed_tool(args=ARGS), *turns, *earlier, policy=IDEMPOTENT)
+    assert (found.facts.call_id, found.facts.call_id_unstable) == ("call_0", True)
+    assert found.verdict.quarantined
+    assert row(failed_tool(args=ARGS), turns[1], policy=IDEMPOTENT).verdict.retryable
+    twice = turns[0]._replace(attributes=turns[1].attributes)
+    assert row(failed_tool(args=ARGS), turns[1], twice, policy=IDEMPOTENT).facts.call_id_unstable is False
+
+
 def test_an_id_that_telemetry_cut_is_no_token() -> None:
     found = row(failed_tool(id=ID, args=ARGS), length_limit=len(ID), policy=IDEMPOTENT)
     assert found.facts.call_id_unstable
