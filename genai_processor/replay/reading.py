@@ -158,6 +158,7 @@ class SpanReader:
                 (),
                 None,
                 False,
+                call_id is None and dialect.unnamed is not None and dialect.unnamed(span),
             ),
         )
 
@@ -198,6 +199,7 @@ class SpanReader:
                 output.answer if output is not None and output.state is _WHOLE else b"",
                 (),
                 stamp,
+                False,
                 False,
             ),
         )

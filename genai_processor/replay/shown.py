@@ -63,6 +63,7 @@ class Shown(NamedTuple):
             with that one's rank.
         stamp: For an inference: what its recording says that it read and said, or None.
         failed: For a step: it ended in an error.
+        unnamed: For a tool: it was written without a call id, so that none can have been lost.
     """
 
     key: str
@@ -91,3 +92,4 @@ class Shown(NamedTuple):
     documents: tuple[tuple[bytes, int], ...] = ()
     stamp: Stamp | None = None
     failed: bool = False
+    unnamed: bool = False

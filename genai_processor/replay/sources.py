@@ -23,14 +23,27 @@ SPAN_EVENTS = "span events"
 
 
 def best_source(lists: ListReader, span: Span, keys: tuple[str, ...], *, outputs: bool) -> tuple[ReadList | None, str]:
-    """The list that is whole, else the first, as `lists.best`; and where it stands, "" for no list."""
+    """The list that is whole, else the first, as `lists.best`; and where it stands, "" for no list.
+
+    Of whole lists it is the first, unless that leaves open which calls its results answer, and the next one does not.
+    """
     first: tuple[ReadList | None, str] = (None, "")
+    loose: tuple[ReadList, str] | None = None
     for name, found in sources(lists, span, keys, outputs=outputs):
         if found.state is State.WHOLE:
-            return found, name
-        if first[0] is None:
+            if loose is not None:
+                return (found, name) if not found.loose and _is_same(found, loose[0]) else loose
+            if not found.loose:
+                return found, name
+            loose = found, name  # another one may say which calls the results answer
+        elif first[0] is None:
             first = found, name
-    return first
+    return loose or first
+
+
+def _is_same(one: ReadList, other: ReadList) -> bool:
+    """Whether two lists have parts of the same kinds, in the same order."""
+    return [(part.role, part.kind) for part in one.parts] == [(part.role, part.kind) for part in other.parts]
 
 
 def sources(lists: ListReader, span: Span, keys: tuple[str, ...], *, outputs: bool) -> Iterator[tuple[str, ReadList]]:

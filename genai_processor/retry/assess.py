@@ -101,7 +101,7 @@ class Assessor:
         scope = self.scope_of(call)
         call_id, id_source, exact = self._call_id(call)
         tool = call.tool()
-        cut_id = id_source is _SPAN_ID and call_id is not None and self.trace.is_cut(call_id)
+        cut_id = call_id is not None and self.trace.is_cut_id(call_id)
         facts = CallFacts(
             tool,  # by position, as far as types tell the fields apart: names cost more
             ended,
@@ -113,7 +113,8 @@ class Assessor:
             id_source,
             call_id_unstable=cut_id
             or (scope, call_id or "") in unstable_ids
-            or (call_id is not None and self._means_otherwise(scope, call_id, tool, arguments)),
+            or (call_id is not None and self._means_otherwise(scope, call_id, tool, arguments))
+            or (call_id is not None and ended is not _WELL and self.turns.propose_differently(call_id)),
             call_id_exact=exact,
             reached_outside=proof.outside,
             end_recorded=call.span.end_ns is not None,
@@ -180,8 +181,8 @@ class Assessor:
         tools: dict[tuple[str, str], set[str | None]] = {}
         forms: dict[tuple[str, str], set[str]] = {}
         for call in calls:
-            call_id, source, _ = self._call_id(call)
-            if call_id is None or source is not CallIdSource.SPAN or call.call is None:
+            call_id = self._call_id(call)[0]
+            if call_id is None or call.call is None:
                 continue
             key = (self.scope_of(call), call_id)
             tools.setdefault(key, set()).add(call.call.tool)

@@ -71,14 +71,21 @@ def _same_id(execution: Execution, effect: Effect, scope: Scope) -> Repetition |
     first = scope.ids.get(execution.call_id)
     if first is None or first.tool != execution.tool or _own_retry(execution, effect, first):
         return None
-    if first.trace_id != execution.trace_id and index_like(execution.call_id, execution.tool):
-        return None
-    if None not in (first.digest, execution.digest) and first.digest != execution.digest:
+    withheld = None in (first.digest, execution.digest)
+    if not withheld and first.digest != execution.digest:
         return None  # one id for two actions is no token for either
+    counts = index_like(execution.call_id, execution.tool)
+    if counts and (first.trace_id != execution.trace_id or _in_two_turns(first, execution)):
+        return None
     action = scope.actions.get((execution.tool, execution.digest or ""))
     count = action.count if action is not None else 1
     paused = first.ended is Ended.PAUSED and (action is None or not action.uncertain)
-    return Repetition(first.span_id, DuplicateKey.CALL_ID, execution.call_id, paused, count + 1)
+    suspected = paused or (counts and withheld)  # every turn may have such an id
+    return Repetition(first.span_id, DuplicateKey.CALL_ID, execution.call_id, suspected, count + 1)
+
+
+def _in_two_turns(first: Execution, execution: Execution) -> bool:
+    return None not in (first.turn, execution.turn) and first.turn != execution.turn
 
 
 def _own_retry(execution: Execution, effect: Effect, earlier: Execution) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, cast
 from genai_processor.retry.nodes import Node
 from genai_processor.retry.policy import same_tool
 from genai_processor.retry.trace import Trace
-from genai_processor.spans.arguments import fingerprint, read_arguments
+from genai_processor.spans.arguments import ArgumentsState, fingerprint, read_arguments
 from genai_processor.spans.records import Operation, Proposal
 from genai_processor.spans.said import named_call
 
@@ -37,6 +37,8 @@ class Turns:
         self._trace = trace
         self._rows: list[tuple[Node, int, Proposal]] | None = None
         self._used: set[tuple[int, int]] = set()
+        self._spent: dict[tuple[str | None, str], list[tuple[Node, int, Proposal]]] = {}
+        self._guessed: set[tuple[int, str]] = set()
         self._joined: dict[int, Joined | None] = {}
         self._by_id: dict[str, list[tuple[Node, int, Proposal]]] = {}
         self._by_tool: dict[str, list[tuple[Node, int, Proposal]]] | None = None
@@ -75,6 +77,13 @@ class Turns:
             found = self._by_call_id(call) or self._by_step(call) or self._by_arguments(call)
             self._joined[id(call)] = found
         return cast(Joined | None, found)
+
+    def propose_differently(self, call_id: str) -> bool:
+        """Whether turns proposed two actions under one id."""
+        rows = self._by_id.get(call_id, ()) if self.rows() else ()
+        if len(rows) < 2:
+            return False
+        return len({(row[2].tool, form) for row in rows if (form := self._form(row[2])) is not None}) > 1
 
     def _take(self, row: tuple[Node, int, Proposal], *, exact: bool) -> Joined:
         self._used.add((id(row[0]), row[1]))
@@ -119,7 +128,7 @@ class Turns:
             return None
         if not self._rows_for(_last_part(call.call.tool)):
             return None
-        own = fingerprint(read_arguments(call.call.arguments, rendered=call.call.arguments_rendered))
+        own = self._form_of(call.call.arguments, rendered=call.call.arguments_rendered)
         if own is None:
             return None
         rows = self._with_form(_last_part(call.call.tool)).get(own, [])
@@ -127,12 +136,37 @@ class Turns:
         for index in range(bisect.bisect_right(rows, call.when, key=_turn_began) - 1, -1, -1):
             row = rows[index]
             if (id(row[0]), row[1]) in self._used:
-                del rows[index]
+                self._spent.setdefault((row[2].tool, own), []).append(rows.pop(index))
             elif same_tool(call.call.tool, row[2].tool):
                 if fitting and row[0] is not fitting[0][0]:
-                    return self._take(fitting[-1], exact=False)
+                    return self._guess(fitting[-1], own)
                 fitting.append(row)
-        return self._take(fitting[-1], exact=len(fitting) == 1) if fitting else None
+        if not fitting:
+            return self._once_more(call, own)
+        if len(fitting) > 1 or (id(fitting[-1][0]), own) in self._guessed:
+            return self._guess(fitting[-1], own)
+        return self._take(fitting[-1], exact=True)
+
+    def _guess(self, row: tuple[Node, int, Proposal], form: str) -> Joined:
+        """Take one of several that fit; which of them is left for the others is then a guess, too."""
+        self._guessed.add((id(row[0]), form))
+        return self._take(row, exact=False)
+
+    def _once_more(self, call: Node, form: str) -> Joined | None:
+        """The turn that proposed the action less often than it has been executed, if no model has spoken since."""
+        spent = [
+            row
+            for (tool, own), rows in self._spent.items()
+            if own == form and call.call is not None and same_tool(call.call.tool, tool)
+            for row in rows
+            if row[0].when <= call.when
+        ]
+        if not spent:
+            return None
+        turn, _, proposal = max(spent, key=_turn_began)
+        if any(turn.when < other.when <= call.when and not _same_response(turn, other) for other in self._trace.turns()):
+            return None  # what that one proposed may not be recorded
+        return Joined(turn, proposal._replace(call_id=None), exact=False)
 
     def _rows_for(self, last_part: str) -> list[tuple[Node, int, Proposal]]:
         """The proposals of the tools whose names end alike."""
@@ -154,8 +188,14 @@ class Turns:
     def _form(self, proposal: Proposal) -> str | None:
         key = id(proposal)
         if key not in self._forms:
-            self._forms[key] = fingerprint(read_arguments(proposal.arguments))
+            self._forms[key] = self._form_of(proposal.arguments)
         return self._forms[key]
+
+    def _form_of(self, arguments: Any, *, rendered: bool = False) -> str | None:
+        """By what arguments are compared: their digest, or where the model broke them, the text as it is."""
+        found = read_arguments(arguments, rendered=rendered, is_cut=self._trace.is_cut)
+        broken = found.state is ArgumentsState.MALFORMED and isinstance(arguments, str)
+        return f"broken {arguments}" if broken else fingerprint(found)
 
     def proposing(self, tool: str | None, call_id: str | None, start_ns: int, action: str | None) -> Joined | None:
         """The latest proposal before a time that has the id, or without an id the tool and the digest of arguments."""
@@ -202,6 +242,10 @@ def _last_part(name: Any) -> str:
     while cut and text[cut - 1].isalnum():
         cut -= 1
     return text[cut:]
+
+
+def _same_response(turn: Node, other: Node) -> bool:
+    return _inference_above(turn) is other or _inference_above(other) is turn
 
 
 def _inference_above(turn: Node) -> Node | None:

@@ -91,7 +91,8 @@ def _every_way(views: list[Node], proof_of: Callable[[Node], Proof | None]) -> P
 
     A span below which the call is shown once more may leave it to that span to tell. Where it branches, because a session
     sent it twice, say, each branch has to tell: one request may have been refused, and the other carried out. What a
-    framework says of a call is no proof where a request of it went out all the same.
+    framework says of a call is no proof where a request of it went out all the same. Of two instrumentations' spans beside
+    each other, both have to tell.
 
     Args:
         views: All views of the call, outermost first.
@@ -103,10 +104,16 @@ def _every_way(views: list[Node], proof_of: Callable[[Node], Proof | None]) -> P
     for view in reversed(views):
         below = [proven[id(inner)] for inner in view.inner]
         found = below[0] if below and all(below) else None
-        if found is None and (not below or (len(below) == 1 and _same_side(view, view.inner[0]))):
+        if any(_beside(view, inner) for inner in view.inner):
+            found = found and proof_of(view)
+        elif found is None and (not below or (len(below) == 1 and _same_side(view, view.inner[0]))):
             found = proof_of(view)
         proven[id(view)] = found
     return proven[id(views[0])]
+
+
+def _beside(view: Node, inner: Node) -> bool:
+    return _same_side(view, inner) and view.span.parent_span_id == inner.span.parent_span_id
 
 
 def _same_side(view: Node, inner: Node) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from genai_processor.attributes import GENAI_REPLAY_RUN_ID
+from genai_processor.retry.copies import merged
 from genai_processor.retry.nodes import Node, gather, may_name_conversation
 from genai_processor.retry.views import adopt, merge_views, serves
 from genai_processor.spans.read import conversation_of, tools_on_offer
@@ -19,7 +20,7 @@ class Trace:
     """The spans of one trace. Build it, then ask.
 
     Args:
-        spans: The spans, in the order in which they ended (any order works; a second copy of a span is ignored).
+        spans: The spans, in the order in which they ended (any order works; copies of one span are merged).
         length_limit: The SDK's attribute value length limit if it is known, 0 if there is none, else None: then it is
             guessed from lengths.
         partial: Spans of this trace are known to be missing here, so what is missing proves nothing.
@@ -35,7 +36,13 @@ class Trace:
         by_id = self.by_id
         for span in spans:
             span_id = span.span_id
-            if (span_id and span_id in by_id) or GENAI_REPLAY_RUN_ID in span.attributes:
+            if GENAI_REPLAY_RUN_ID in span.attributes:
+                continue
+            if span_id and span_id in by_id:
+                copy = by_id[span_id]
+                told = merged(copy.span, span)
+                if told is not copy.span:
+                    by_id[span_id] = nodes[copy.order] = Node(told, copy.order)
                 continue
             node = Node(span, len(nodes))
             nodes.append(node)
@@ -207,6 +214,21 @@ class Trace:
             elif found == self._longest:
                 self._second = found
         return 0 < self._longest == self._second <= length
+
+    def is_cut_id(self, call_id: str) -> bool:
+        """Whether telemetry shortened an id. Ids of one kind are of one length by nature: theirs betrays no limit."""
+        if not self.is_cut(call_id):
+            return False
+        return self.length_limit is not None or len(call_id) in self.once("lengths of others", self._lengths_but_of_ids)
+
+    def _lengths_but_of_ids(self) -> frozenset[int]:
+        return frozenset(
+            len(value)
+            for node in self.nodes
+            for mapping in (node.span.attributes, *[event.attributes for event in node.span.events])
+            for key, value in mapping.items()
+            if isinstance(value, str) and not key.lower().endswith("id")
+        )
 
     def records_any(self, keys: tuple[str, ...]) -> bool:
         """Whether some span has one of the keys; True for no keys."""

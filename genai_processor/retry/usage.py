@@ -31,12 +31,14 @@ INPUT_TOKENS = (
     "gen_ai.usage.prompt_tokens",
     "llm.token_count.prompt",
     "ai.usage.promptTokens",
+    "ai.usage.inputTokens",
 )
 OUTPUT_TOKENS = (
     "gen_ai.usage.output_tokens",
     "gen_ai.usage.completion_tokens",
     "llm.token_count.completion",
     "ai.usage.completionTokens",
+    "ai.usage.outputTokens",
 )
 
 

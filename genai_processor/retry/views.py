@@ -9,6 +9,7 @@ from typing import Any
 
 from genai_processor.retry.nodes import Node
 from genai_processor.retry.policy import same_tool
+from genai_processor.spans.arguments import fingerprint, read_arguments
 from genai_processor.spans.records import View
 from genai_processor.spans.values import same
 
@@ -22,6 +23,11 @@ def merge_views(tools: list[Node]) -> None:
             adopt(node)
     if len(tools) < 2:
         return
+    _join_servers(tools)
+    _join_instrumentations(tools)
+
+
+def _join_servers(tools: list[Node]) -> None:
     servers = [node for node in tools if node.outer is None and _is_view(node, View.MCP_SERVER)]
     if not servers:
         return
@@ -41,6 +47,44 @@ def merge_views(tools: list[Node]) -> None:
     for server, client in claims:
         if claimed[id(client)] == 1:
             client.add_view(server)
+
+
+def _join_instrumentations(tools: list[Node]) -> None:
+    """Give what one instrumentation wrote of a call to what another one wrote beside it.
+
+    One instrumentation writes one span of each execution, so that two of its own are never taken for one.
+    """
+    beside: dict[str | None, list[Node]] = {}
+    for node in tools:
+        if node.outer is None and _is_view(node, View.FRAMEWORK) and node.span.end_ns is not None:
+            beside.setdefault(node.span.parent_span_id, []).append(node)
+    for nodes in beside.values():
+        if len({node.span.scope for node in nodes}) < 2:
+            continue
+        nodes = sorted(nodes, key=lambda node: (node.span.start_ns or 0, -(node.span.end_ns or 0)))
+        for index, outer in enumerate(nodes):
+            written = {outer.span.scope}
+            for inner in nodes[index + 1 :] if outer.outer is None else ():
+                if (inner.span.start_ns or 0) > (outer.span.end_ns or 0):
+                    break
+                if inner.outer is None and inner.span.scope not in written and _written_twice(outer, inner):
+                    written.add(inner.span.scope)
+                    outer.add_view(inner)
+
+
+def _written_twice(outer: Node, inner: Node) -> bool:
+    """Whether a span within the time of another tells of the same call: by its id, or without one by its arguments."""
+    one, other = outer.call, inner.call
+    assert one is not None
+    assert other is not None
+    if (inner.span.end_ns or 0) > (outer.span.end_ns or 0) or not same_tool(one.tool, other.tool):
+        return False
+    if one.call_id is not None and other.call_id is not None:
+        return one.call_id == other.call_id
+    if outer.span.parent_span_id is None:
+        return False
+    digests = [fingerprint(read_arguments(call.arguments, rendered=call.arguments_rendered)) for call in (one, other)]
+    return digests[0] is not None and digests[0] == digests[1]
 
 
 def adopt(node: Node) -> None:

@@ -247,14 +247,15 @@ CONVERSATION_KEYS: frozenset[str] = frozenset(key for row in DIALECTS for key in
 
 
 def conversation_of(span: Span, dialect: Dialect) -> str | None:
-    """The conversation or session that a span names, or None (`mcp.session.id` is none)."""
+    """The conversation or session that a span names, or None (`mcp.session.id` is none, and neither is a placeholder)."""
     attributes = span.attributes
-    found = _first_text(attributes, dialect.conversations)
-    if found is not None:
-        return found
+    for key in dialect.conversations:
+        found = values.usable_id(attributes.get(key))
+        if found is not None:
+            return found
     metadata = attributes.get("metadata")
     if isinstance(metadata, str) and '"thread_id"' in metadata:
         parsed = values.quick_loads(metadata)
         thread = parsed.get("thread_id") if isinstance(parsed, dict) else None
-        return values.text(str(thread)) if thread is not None else None
+        return values.usable_id(str(thread)) if thread is not None else None
     return None

@@ -4,10 +4,14 @@
 from __future__ import annotations
 
 import re
+from typing import TypeVar
 
 from genai_processor.spans.dialects import Dialect
 from genai_processor.spans.messages import from_attributes, from_events, walk
 from genai_processor.spans.records import Inference, Proposal, Result, Span
+from genai_processor.spans.values import usable_id
+
+_Item = TypeVar("_Item", Proposal, Result)
 
 
 def proposals(inference: Inference) -> tuple[Proposal, ...]:
@@ -17,7 +21,7 @@ def proposals(inference: Inference) -> tuple[Proposal, ...]:
     if span.events:
         structures.extend(from_events(span.events, outputs=True))
     for structure in structures:
-        found = [item for item in walk(structure) if type(item) is Proposal]
+        found = [_named(item) for item in walk(structure) if type(item) is Proposal]
         if found:
             return _distinct(found)
     return ()
@@ -31,10 +35,17 @@ def consumed(inference: Inference) -> tuple[tuple[Proposal, ...], tuple[Result, 
     for structure in (*from_attributes(span.attributes, dialect.inputs), *from_events(span.events, outputs=False)):
         for item in walk(structure):
             if isinstance(item, Proposal):
-                echoes.append(item)
+                echoes.append(_named(item))
             else:
-                results.append(item)
+                results.append(_named(item))
     return _distinct(echoes), tuple(results)
+
+
+def _named(item: _Item) -> _Item:
+    """The same, without an id that is none: a placeholder names a call no better in a message than on a span."""
+    if item.call_id is None or usable_id(item.call_id, item.tool) is not None:
+        return item
+    return item._replace(call_id=None)
 
 
 def _distinct(items: list[Proposal]) -> tuple[Proposal, ...]:
@@ -50,14 +61,14 @@ def _distinct(items: list[Proposal]) -> tuple[Proposal, ...]:
 def named_call(span: Span, dialect: Dialect) -> Proposal | None:
     """The one call that a step says it runs (LangGraph's `tools` node, LlamaIndex' `call_tool`), or None."""
     for structure in from_attributes(span.attributes, dialect.steps):
-        found = _distinct([item for item in walk(structure) if type(item) is Proposal])
+        found = _distinct([_named(item) for item in walk(structure) if type(item) is Proposal])
         if len(found) == 1:
             return found[0]
     event = span.attributes.get("input.value")
     if isinstance(event, str) and "ToolCall(tool_name=" in event:
         match = _RENDERED_CALL.search(event)
         if match:
-            return Proposal(match["id"], match["tool"], None)
+            return _named(Proposal(match["id"], match["tool"], None))
     return None
 
 

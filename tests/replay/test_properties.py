@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.files import otlp_line
+from support.losses import lose, poorer
 from support.random_runs import CONTRADICTIONS, SAYS_WHAT_IS_MISSING, runs
 from support.runs import told
 from support.spans import span, tool
@@ -22,8 +23,9 @@ from genai_processor.spans.otlp import read_spans
 from genai_processor.spans.records import Event, Span
 
 RANK = {Choice.REFUSE: 0, Choice.INJECT: 1, Choice.RECOMPUTE: 2}
-RUNS = runs() | runs(ids_again=True)
+RUNS = runs() | runs(ids_again=True) | runs(without_ids=True)
 ALL = Declared(deterministic=("*",), recompute=("*",))
+TOOLS = Declared(deterministic=("*",))
 
 
 def _planned(spans: list[Span]) -> dict[str, Any]:
@@ -76,6 +78,20 @@ def test_removing_a_value_never_raises_that_nodes_own_decision(spans: list[Span]
     own = f"{one.trace_id}:{one.span_id}"
     if own in before and own in after and CONTRADICTIONS.isdisjoint(planned.decisions[own].reasons):
         assert RANK[after[own]] <= RANK[before[own]]
+
+
+@settings(max_examples=150, deadline=None)
+@given(RUNS, st.sampled_from([ALL, Declared(), TOOLS]), st.randoms(use_true_random=False))
+def test_nor_does_it_where_spans_and_other_values_are_lost_too(spans: list[Span], declared: Declared, random: Any) -> None:
+    left = lose(spans, random)
+    planned = plan(left, declared=declared)
+    before = _choices(planned)
+    for at, one in enumerate(left):
+        own = f"{one.trace_id}:{one.span_id}"
+        less = poorer(one, random) if own in before else None
+        if less is not None and CONTRADICTIONS.isdisjoint(planned.decisions[own].reasons):
+            after = _choices(plan([*left[:at], less, *left[at + 1 :]], declared=declared))
+            assert RANK[after.get(own, Choice.REFUSE)] <= RANK[before[own]]
 
 
 @settings(max_examples=100, deadline=None)

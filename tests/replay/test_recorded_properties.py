@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.random_runs import SAYS_WHAT_IS_MISSING
+from support.losses import lose, poorer
+from support.random_runs import CONTRADICTIONS, SAYS_WHAT_IS_MISSING
 from support.runs import told
 
 from genai_processor.replay import Choice, Declared, NodeRun, Plan, Planner, areplay, plan, replay
@@ -24,6 +25,9 @@ DATA = Path(__file__).parent.parent / "data"
 FOLDERS = sorted({path.parent for path in DATA.glob("*/*/*.jsonl")})
 RANK = {Choice.REFUSE: 0, Choice.INJECT: 1, Choice.RECOMPUTE: 2}
 ALL = Declared(deterministic=("*",), recompute=("*",))
+TOOLS = Declared(deterministic=("*",))
+LOSSES = 6
+"""How often each recording loses something."""
 INPUTS = ("gen_ai.input.messages", "gen_ai.prompt", "llm.input_messages", "input.value", "events", "traceloop.entity.input")
 """Where dialects record what went in; also as the beginning of indexed attributes."""
 
@@ -48,11 +52,11 @@ def _poorer(one: Span, keys: set[str]) -> Span:
     return one._replace(attributes={key: value for key, value in one.attributes.items() if key not in keys})
 
 
-def _never_raised(spans: list[Span], at: int, poorer: Span, before: Plan, what: str) -> None:
-    after = plan([*spans[:at], poorer, *spans[at + 1 :]], declared=ALL)
-    was, is_now = _own_choice(before, poorer), _own_choice(after, poorer)
+def _never_raised(spans: list[Span], at: int, less: Span, before: Plan, what: str, declared: Declared = ALL) -> None:
+    after = plan([*spans[:at], less, *spans[at + 1 :]], declared=declared)
+    was, is_now = _own_choice(before, less), _own_choice(after, less)
     if was is not None and is_now is not None:
-        assert RANK[is_now] <= RANK[was], f"without {what} of {poorer.name} ({poorer.span_id}): {was} became {is_now}"
+        assert RANK[is_now] <= RANK[was], f"without {what} of {less.name} ({less.span_id}): {was} became {is_now}"
 
 
 @by_folder
@@ -67,6 +71,22 @@ def test_removing_any_value_of_a_recorded_node_never_raises_its_decision(folder:
                 looked_at[kind] += 1
                 if looked_at[kind] <= 2 and key not in SAYS_WHAT_IS_MISSING:
                     _never_raised(spans, at, _poorer(one, {key}), before, f"{name}: {key}")
+
+
+@by_folder
+def test_nor_does_it_where_spans_and_other_values_are_lost_too(folder: Path) -> None:
+    """Not all that may be lost together can be tried: some of it, by a seed."""
+    for name, spans in recordings(folder):
+        for seed in range(LOSSES):
+            rng = random.Random(f"{name} {seed}")
+            left = lose(spans, rng)
+            declared = rng.choice([ALL, Declared(), TOOLS])
+            before = plan(left, declared=declared)
+            for at in rng.sample(range(len(left)), min(3, len(left))):
+                less = poorer(left[at], rng)
+                node = before.node_of(left[at].span_id, left[at].trace_id)
+                if less is not None and node is not None and CONTRADICTIONS.isdisjoint(before.decisions[node.key].reasons):
+                    _never_raised(left, at, less, before, f"{name}, {seed}: a value", declared)
 
 
 @by_folder

@@ -63,13 +63,27 @@ def test_an_action_run_again_after_an_uncertain_attempt_whatever_the_ids(attempt
 
 
 def test_more_executions_than_the_turn_proposed() -> None:
-    """Which of them it proposed, the ids tell; without ids, the one too many has no proposal of its own."""
+    """Which of them it proposed, the ids tell; the one too many has no proposal of its own."""
     turn = chat((ID, "create_refund", VALUE), (OTHER, "create_refund", VALUE))
     one, two, three = first(), again(), again(at=(50, 60))
     assert groups(turn, one, two) == []
     assert groups(turn, one, two, three) == [("call_id", False, ids(two, three))]
     nameless = [tool(args=ARGS, at=(n, n + 5)) for n in (10, 20)]
-    assert groups(chat((None, "create_refund", VALUE)), *nameless) == [("action", True, ids(*nameless))]
+    assert groups(chat((None, "create_refund", VALUE)), *nameless) == [("action", False, ids(*nameless))]
+    twins = chat((ID, "create_refund", VALUE), (OTHER, "create_refund", VALUE))
+    assert groups(twins, *nameless) == []
+    nameless.append(tool(args=ARGS, at=(30, 35)))
+    assert groups(twins, *nameless) == [("action", False, ids(*nameless))]
+
+
+@pytest.mark.parametrize("known", ["first", "second"])
+def test_one_proposal_executed_under_two_ids(known: str) -> None:
+    one, two = first(id=ID if known == "first" else "fc_Tmp1aZ"), again(id=ID if known == "second" else "fc_Tmp1aZ")
+    turn = chat((ID, "create_refund", VALUE))
+    assert groups(turn, one, two) == [("action", False, ids(one, two))]
+    silent = chat(at=(26, 28))
+    expected = known == "first"  # a later turn, whose proposals may not be recorded, may have proposed the second
+    assert groups(turn, silent, one, two) == [("action", expected, ids(one, two))]
 
 
 @pytest.mark.parametrize("kind", ["inference", "enclosing"])
@@ -217,9 +231,40 @@ def test_the_rebilled_turn_is_counted_once() -> None:
     assert (used.input_tokens, used.output_tokens, used.rebilled_tokens) == (1_000, 9, 700)
 
 
+@pytest.mark.parametrize(
+    ("given", "produced"),
+    [
+        ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"),
+        ("llm.token_count.prompt", "llm.token_count.completion"),
+        ("ai.usage.promptTokens", "ai.usage.completionTokens"),
+        ("ai.usage.inputTokens", "ai.usage.outputTokens"),
+    ],
+)
+def test_tokens_are_those_of_the_innermost_inferences(given: str, produced: str) -> None:
+    from genai_processor.retry.survey import Survey
+    from genai_processor.retry.trace import Trace
+
+    whole = agent(attributes={given: 25, produced: 4}, at=(1, 40))
+    turn = chat(attributes={given: 25, produced: 4}, at=(2, 9), parent=whole)
+    used = Survey(Policy()).judge(Trace([turn, whole], length_limit=0))[1]
+    assert (used.input_tokens, used.output_tokens) == (25, 4)
+
+
 def test_an_id_that_counts_calls_is_one_within_its_run() -> None:
     one, two = first(id="call_0"), again(id="call_0")
     assert groups(one, two) == [("call_id", False, ids(one, two))]
+    withheld = first(id="call_0", args=None), again(id="call_0", args=None)
+    assert groups(*withheld) == [("call_id", True, ids(*withheld))], "the next turn may have such an id, too"
+    named = first(args=None), again(id=ID, args=None)
+    assert groups(*named) == [("call_id", False, ids(*named))]
+
+
+def test_an_id_that_counts_calls_is_another_in_another_turn() -> None:
+    turns = [chat(("call_0", "create_refund", VALUE)), chat(("call_0", "create_refund", VALUE), at=(26, 28))]
+    one, two = first(id="call_0"), again(id="call_0")
+    assert groups(one, two, *turns) == [("action", True, ids(one, two))]
+    three = again(id="call_0", at=(50, 60))
+    assert groups(one, two, three, *turns)[-1] == ("action", False, ids(one, two, three))
 
 
 def test_an_idempotent_tool_without_ids_has_no_retry_of_its_own() -> None:
@@ -231,7 +276,7 @@ def test_calls_at_the_same_time_that_nobody_is_seen_to_propose_are_meant() -> No
     assert groups(first(), again(at=(15, 25))) == []
     assert groups(first(), again(at=(21, 25)))[0][:2] == ("action", True)
     turn = chat((ID, "create_refund", VALUE))
-    assert groups(turn, first(), again(at=(15, 25)))[0][:2] == ("action", True), "that turn proposed one"
+    assert groups(turn, first(), again(at=(15, 25)))[0][:2] == ("action", False), "that turn proposed one"
 
 
 @pytest.mark.parametrize("key", ["crewai.tool.from_cache", "gen_ai.tool.from_cache"])

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from support.spans import ARGS, ID, Read, agent, chat, failed_tool, span, tool
 
 from genai_processor.retry.policy import Policy
@@ -70,6 +71,15 @@ def test_by_tool_and_equal_arguments_however_they_are_written() -> None:
     assert (found.facts.call_id, found.facts.call_id_source, found.facts.call_id_exact) == (ID, "proposal", True)
 
 
+def test_by_broken_arguments_too_as_the_model_wrote_them() -> None:
+    broken = '{"order_id": "o1", "amou'
+    turn = chat((ID, "create_refund", broken), (OTHER, "create_refund", VALUE))
+    read = Read([failed_tool(args=broken), turn])
+    assert read.rows[0].call.facts.call_id == ID
+    assert [call.call_id for call in read.unobserved] == [OTHER]
+    assert row(failed_tool(args=broken), turn, length_limit=len(broken)).facts.call_id is None, "telemetry cut both"
+
+
 def test_each_proposal_is_used_once_oldest_first() -> None:
     turn = chat((ID, "create_refund", VALUE), (OTHER, "create_refund", VALUE))
     first, second = failed_tool(args=ARGS, at=(10, 20)), failed_tool(args=ARGS, at=(11, 20))
@@ -83,6 +93,23 @@ def test_a_join_where_several_proposals_fit_is_no_token_for_an_idempotent_tool()
     assert not row(call, turn).facts.call_id_exact
     assert row(call, turn, policy=IDEMPOTENT).verdict.quarantined
     assert row(call, chat((ID, "create_refund", VALUE)), policy=IDEMPOTENT).verdict.retryable
+
+
+def test_which_proposal_is_left_is_a_guess_where_the_first_was_one() -> None:
+    turn = chat((ID, "create_refund", VALUE), (OTHER, "create_refund", VALUE))
+    call = failed_tool(args=ARGS, at=(12, 20))
+    nameless = row(call, turn, tool(args=ARGS, at=(11, 20)), policy=IDEMPOTENT)
+    assert (nameless.facts.call_id, nameless.facts.call_id_exact) == (OTHER, False)
+    assert nameless.verdict.quarantined
+    named = row(call, turn, tool(id=ID, args=ARGS, at=(11, 20)), policy=IDEMPOTENT)
+    assert (named.facts.call_id, named.facts.call_id_exact) == (OTHER, True)
+
+
+def test_a_call_beyond_those_proposed_gets_no_id_from_them() -> None:
+    calls = [tool(args=ARGS, at=(11, 20)), failed_tool(args=ARGS, at=(30, 40))]
+    found = row(calls[1], calls[0], chat((ID, "create_refund", VALUE)), policy=IDEMPOTENT)
+    assert found.facts.call_id is None
+    assert found.verdict.quarantined
 
 
 def test_the_latest_turn_that_fits_counts() -> None:
@@ -120,6 +147,15 @@ def test_a_placeholder_is_filled_in_from_the_proposal() -> None:
         assert (found.facts.call_id, found.facts.call_id_source) == (ID, "proposal")
 
 
+@pytest.mark.parametrize("placeholder", ["", "null", "None", "undefined", "<not specified>", "[REDACTED]", "create_refund"])
+def test_a_placeholder_in_a_proposal_is_no_id(placeholder: str) -> None:
+    turn = chat((placeholder, "create_refund", VALUE), (placeholder, "create_refund", {"order_id": "o2"}))
+    found = row(failed_tool(args=ARGS), turn, policy=IDEMPOTENT)
+    assert found.joined is not None
+    assert (found.facts.call_id, found.verdict.verdict) == (None, "quarantined_unknown")
+    assert [call.call_id for call in Read([failed_tool(args=ARGS), turn]).unobserved] == [None], "two calls, one unseen"
+
+
 def test_an_id_with_two_argument_sets_or_two_tools_is_no_token() -> None:
     for other in (tool(id="call_0", args='{"x": 1}', at=(1, 2)), tool("send_mail", id="call_0", args=ARGS, at=(1, 2))):
         found = row(failed_tool(id="call_0", args=ARGS), other, policy=IDEMPOTENT)
@@ -129,10 +165,35 @@ def test_an_id_with_two_argument_sets_or_two_tools_is_no_token() -> None:
     assert not row(failed_tool(id="call_0", args=ARGS), again, policy=IDEMPOTENT).facts.call_id_unstable
 
 
+@pytest.mark.parametrize("executed", [True, False])
+def test_an_id_that_two_turns_gave_to_two_actions_is_no_token(executed: bool) -> None:
+    turns = [chat(("call_0", "create_refund", {"x": 1}), at=(1, 2)), chat(("call_0", "create_refund", VALUE), at=(6, 8))]
+    earlier = [tool(args='{"x": 1}', at=(3, 4))] if executed else []
+    found = row(failed_tool(args=ARGS), *turns, *earlier, policy=IDEMPOTENT)
+    assert (found.facts.call_id, found.facts.call_id_unstable) == ("call_0", True)
+    assert found.verdict.quarantined
+    assert row(failed_tool(args=ARGS), turns[1], policy=IDEMPOTENT).verdict.retryable
+    twice = turns[0]._replace(attributes=turns[1].attributes)
+    assert row(failed_tool(args=ARGS), turns[1], twice, policy=IDEMPOTENT).facts.call_id_unstable is False
+
+
 def test_an_id_that_telemetry_cut_is_no_token() -> None:
     found = row(failed_tool(id=ID, args=ARGS), length_limit=len(ID), policy=IDEMPOTENT)
     assert found.facts.call_id_unstable
     assert found.verdict.quarantined
+    prefix = "llm.output_messages.0.message.tool_calls.0.tool_call."
+    flat = {f"{prefix}id": ID, f"{prefix}function.name": "f", f"{prefix}function.arguments": "5"}
+    turn = span("LLM", at=(1, 2), attributes={"openinference.span.kind": "LLM", **flat})
+    found = row(failed_tool("f", args="5"), turn, length_limit=len(ID), policy=Policy(idempotent=("f",)))
+    assert (found.facts.call_id, found.facts.call_id_unstable) == (ID, True)
+
+
+def test_ids_of_one_length_betray_no_limit() -> None:
+    other = tool(id=ID[::-1], at=(1, 2))
+    call = failed_tool(id=ID)
+    assert row(call, other, policy=IDEMPOTENT, length_limit=None).verdict.retryable
+    texts = [span("o", attributes={"text": "x" * len(ID)}), other]
+    assert row(call, *texts, policy=IDEMPOTENT, length_limit=None).verdict.quarantined
 
 
 def test_an_id_that_had_another_meaning_in_an_earlier_trace_is_no_token() -> None:

@@ -42,6 +42,13 @@ def test_an_inner_views() -> None:
     assert scope(call, tool(parent=call, attributes=TALK)) == "talk"
 
 
+@pytest.mark.parametrize("placeholder", ["", " ", "None", "null", "undefined", "[REDACTED]", "***"])
+def test_a_placeholder_names_no_conversation(placeholder: str) -> None:
+    call = tool(attributes={"gen_ai.conversation.id": placeholder})
+    assert scope(call) == call.trace_id
+    assert scope(tool(attributes={"gen_ai.conversation.id": placeholder, "session.id": "talk"})) == "talk"
+
+
 def test_else_the_trace() -> None:
     call = tool(trace="7" * 32)
     assert scope(call) == "7" * 32

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from genai_processor.replay import Reason
 from genai_processor.spans.records import Link, Span
 from support.runs import Message, ask, calls, result, says, user
-from support.spans import agent, span, tool
+from support.spans import WITHOUT_IDS, agent, span, tool
 
 IDS = ("call_", "xk29lmq")
 """How call ids begin. In one agent each is given once, unless they are used again; every agent gives the same."""
@@ -32,7 +32,7 @@ CONTRADICTIONS = frozenset({Reason.CYCLE, Reason.CONFLICTING_COPIES})
 
 
 @st.composite
-def runs(draw: st.DrawFn, ids_again: bool = False) -> list[Span]:
+def runs(draw: st.DrawFn, ids_again: bool = False, without_ids: bool = False) -> list[Span]:
     """The spans of one run or of two of one conversation.
 
     They have turns of one to three calls, sub-agents, retrievals, failures, windows, summaries and deltas, and attributes
@@ -41,6 +41,7 @@ def runs(draw: st.DrawFn, ids_again: bool = False) -> list[Span]:
     Args:
         draw: Draws them.
         ids_again: Every turn of an agent gives its calls the same few ids.
+        without_ids: Tools' spans are of an instrumentation that writes none.
     """
     spans: list[Span] = []
     numbers = draw(st.lists(st.integers(1, 3), min_size=1, max_size=2, unique=True))
@@ -50,7 +51,16 @@ def runs(draw: st.DrawFn, ids_again: bool = False) -> list[Span]:
         _grow(draw, f"{number:032x}", None, spans, 0, history, named, ids_again)
     if draw(st.booleans()):
         spans[draw(st.integers(0, len(spans) - 1))] = _without(draw, spans[draw(st.integers(0, len(spans) - 1))])
+    if without_ids:
+        spans = [_without_id(one) for one in spans]
     return [one for at, one in enumerate(spans) if one.span_id not in {other.span_id for other in spans[:at]}]
+
+
+def _without_id(one: Span) -> Span:
+    if one.attributes.get("gen_ai.operation.name") != "execute_tool":
+        return one
+    kept = {name: value for name, value in one.attributes.items() if name != "gen_ai.tool.call.id"}
+    return one._replace(scope=WITHOUT_IDS, attributes=kept)
 
 
 def _without(draw: st.DrawFn, one: Span) -> Span:

@@ -24,6 +24,8 @@ SCHEMA = {
     "required": ["order_id", "amount_cents"],
 }
 LANGCHAIN = "opentelemetry.instrumentation.genai.langchain"
+WITHOUT_IDS = "opentelemetry.instrumentation.genai.openai_agents"
+"""An instrumentation that writes no call id on any tool span, and the conventions' keys otherwise."""
 
 _numbers = itertools.count(1)
 

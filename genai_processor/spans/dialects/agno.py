@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from genai_processor.spans import runtimes
-from genai_processor.spans.dialects.base import result_if_arguments, status_ok
+from genai_processor.spans.dialects.base import never_named, result_if_arguments, status_ok
 from genai_processor.spans.dialects.conventions import CONVENTIONS
 from genai_processor.spans.dialects.openinference import OPENINFERENCE
 from genai_processor.spans.dialects.openllmetry import OPENLLMETRY
@@ -33,6 +33,7 @@ OPENINFERENCE_AGNO = dataclasses.replace(
     name="agno (OpenInference)",
     scopes=("openinference.instrumentation.agno",),
     runtime=runtimes.AGNO,
+    unnamed=never_named,
     definitions=("llm.tools.", "agno.tools"),
 )
 TRACELOOP = dataclasses.replace(
@@ -40,6 +41,7 @@ TRACELOOP = dataclasses.replace(
     name="agno (OpenLLMetry)",
     scopes=("opentelemetry.instrumentation.agno",),
     runtime=runtimes.AGNO,
+    unnamed=never_named,
     has_end_mark=status_ok,
     failures=_status_failure,
 )

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 
 from genai_processor.spans import runtimes
-from genai_processor.spans.dialects.base import Dialect
+from genai_processor.spans.dialects.base import Dialect, never_named
 from genai_processor.spans.dialects.openinference import OPENINFERENCE
 
 NATIVE = Dialect(name="AutoGen", scopes=("autogen-core", "autogen*"), runtime=runtimes.AUTOGEN)
@@ -15,5 +15,6 @@ OPENINFERENCE_AUTOGEN = dataclasses.replace(
     name="AutoGen (OpenInference)",
     scopes=("openinference.instrumentation.autogen*",),
     runtime=runtimes.AUTOGEN,
+    unnamed=never_named,
 )
 DIALECTS = (NATIVE, OPENINFERENCE_AUTOGEN)

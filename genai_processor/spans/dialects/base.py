@@ -30,6 +30,7 @@ class Dialect:
         tool_name: Takes the tool's name from the span where no key has it, or mends the recorded one.
         call_ids: Keys of the call id.
         call_id: Finds the call id where no key has it.
+        unnamed: Tells that a tool span was written without a call id, so that none can have been lost; None: it never is.
         arguments: Keys of the arguments.
         decode_arguments: Unwraps what an `arguments` key holds: `(span, key, value) -> (arguments, rendered)`.
         find_arguments: Finds the arguments where no key has them.
@@ -61,6 +62,7 @@ class Dialect:
     tool_name: Callable[[Span, str | None], str | None] | None = None
     call_ids: tuple[str, ...] = ()
     call_id: Callable[[Span], str | None] | None = None
+    unnamed: Callable[[Span], bool] | None = None
     arguments: tuple[str, ...] = ()
     decode_arguments: Callable[[Span, str, Any], tuple[Any, bool]] | None = None
     find_arguments: Callable[[Span], Any] | None = None
@@ -79,6 +81,11 @@ class Dialect:
     not_started: Callable[[Span], NotStarted | None] | None = None
     empty_is_withheld: bool = False
     framework_tools: frozenset[str] = frozenset()
+
+
+def never_named(span: Span) -> bool:
+    """An instrumentation that writes no call id on any tool span, as far as was recorded."""
+    return True
 
 
 def result_if_arguments(span: Span, call_id: str | None, arguments: Any, result: Any) -> bool:

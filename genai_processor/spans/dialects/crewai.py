@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 
 from genai_processor.spans import runtimes
+from genai_processor.spans.dialects.base import never_named
 from genai_processor.spans.dialects.openinference import OPENINFERENCE
 from genai_processor.spans.dialects.openllmetry import OPENLLMETRY
 
@@ -14,6 +15,7 @@ OPENINFERENCE_CREWAI = dataclasses.replace(
     name="CrewAI (OpenInference)",
     scopes=("openinference.instrumentation.crewai",),
     runtime=runtimes.CREWAI,
+    unnamed=never_named,
     schemas=("tool.parameters",),
 )
 TRACELOOP = dataclasses.replace(

@@ -25,6 +25,10 @@ def _operation(span: Span) -> Operation | None:
     return None
 
 
+def _unnamed(span: Span) -> bool:
+    return span.attributes.get("gen_ai.tool.call.id") == "<not specified>"
+
+
 def _real_id(span: Span, call_id: str | None, arguments: Any, result: Any) -> bool:
     return call_id is not None
 
@@ -44,6 +48,7 @@ NATIVE = Dialect(
     marks=("gcp.vertex.agent.tool_call_args",),
     runtime=runtimes.GOOGLE_ADK,
     operation=_operation,
+    unnamed=_unnamed,
     arguments=("gen_ai.tool.call.arguments", "gcp.vertex.agent.tool_call_args"),
     results=("gen_ai.tool.call.result", "gcp.vertex.agent.tool_response"),
     outputs=("gen_ai.output.messages", "gcp.vertex.agent.llm_response"),
@@ -60,6 +65,7 @@ OPENINFERENCE_ADK = dataclasses.replace(
     scopes=("openinference.instrumentation.google_adk",),
     runtime=runtimes.GOOGLE_ADK,
     operation=_operation,
+    unnamed=_unnamed,
     arguments=("gen_ai.tool.call.arguments", "input.value"),
     results=("gen_ai.tool.call.result", "gcp.vertex.agent.tool_response", "output.value"),
     has_end_mark=_real_id,

@@ -15,7 +15,7 @@ from genai_processor.spans.dialects.base import Dialect, result_if_arguments
 from genai_processor.spans.dialects.conventions import CONVENTIONS
 from genai_processor.spans.dialects.openinference import OPENINFERENCE, id_in_message
 from genai_processor.spans.dialects.openllmetry import OPENLLMETRY
-from genai_processor.spans.records import Span
+from genai_processor.spans.records import Span, StatusCode
 from genai_processor.spans.values import literal, loads
 
 
@@ -31,6 +31,11 @@ def _unwrap_run_metadata(span: Span, key: str, value: Any) -> tuple[Any, bool]:
     rendered = parsed.get("input_str")
     found = literal(rendered) if isinstance(rendered, str) else None
     return (found, False) if found is not None else (rendered, True)
+
+
+def _came_to_no_message(span: Span) -> bool:
+    """OpenInference's id stands in the message that a call came to: one that raised has none."""
+    return span.status == StatusCode.ERROR or any(event.name == "exception" for event in span.events)
 
 
 GENAI = dataclasses.replace(
@@ -54,6 +59,7 @@ OPENINFERENCE_LANGCHAIN = dataclasses.replace(
     name="LangChain (OpenInference)",
     scopes=("openinference.instrumentation.langchain",),
     runtime=runtimes.LANGCHAIN,
+    unnamed=_came_to_no_message,
 )
 LANGSMITH = Dialect(
     name="LangSmith",

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from genai_processor.spans import runtimes
-from genai_processor.spans.dialects.base import looks_failed, rendered_unless_json, result_if_arguments
+from genai_processor.spans.dialects.base import looks_failed, never_named, rendered_unless_json, result_if_arguments
 from genai_processor.spans.dialects.conventions import CONVENTIONS
 from genai_processor.spans.dialects.openinference import OPENINFERENCE
 from genai_processor.spans.dialects.openllmetry import OPENLLMETRY
@@ -65,6 +65,7 @@ OPENINFERENCE_LLAMA_INDEX = dataclasses.replace(
     name="LlamaIndex (OpenInference)",
     scopes=("openinference.instrumentation.llama_index",),
     runtime=runtimes.LLAMA_INDEX,
+    unnamed=never_named,
     decode_arguments=_keywords,
     schemas=("tool.parameters",),
 )

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from genai_processor.spans import runtimes
-from genai_processor.spans.dialects.base import Dialect, after, looks_failed, status_ok
+from genai_processor.spans.dialects.base import Dialect, after, looks_failed, never_named, status_ok
 from genai_processor.spans.dialects.openllmetry import OPENLLMETRY
 from genai_processor.spans.records import NotStarted, Operation, Span, View
 from genai_processor.spans.values import loads, quick_loads
@@ -93,12 +93,14 @@ PYTHON_SDK = Dialect(
     name="MCP python-sdk",
     scopes=("mcp-python-sdk",),
     runtime=runtimes.MCP_SERVER,
+    unnamed=never_named,
     tool_name=_sdk_tool,
 )
 FASTMCP = Dialect(
     name="fastmcp",
     scopes=("fastmcp",),
     runtime=runtimes.FASTMCP_SERVER,
+    unnamed=never_named,
     tool_name=_sdk_tool,
     not_started=_fastmcp_rejected,
 )
@@ -107,6 +109,7 @@ TRACELOOP = dataclasses.replace(
     name="MCP (OpenLLMetry)",
     scopes=("opentelemetry.instrumentation.mcp.instrumentation", "opentelemetry.instrumentation.mcp"),
     runtime=runtimes.MCP_SERVER_OPENLLMETRY,
+    unnamed=never_named,
     operation=_traceloop_operation,
     view=_traceloop_view,
     definitions=("traceloop.entity.output",),
@@ -117,6 +120,7 @@ LOGFIRE = Dialect(
     name="MCP (logfire)",
     scopes=("logfire.mcp",),
     runtime=runtimes.MCP_SERVER,
+    unnamed=never_named,
     operation=_logfire_operation,
     view=_logfire_view,
     tool_name=_logfire_tool,

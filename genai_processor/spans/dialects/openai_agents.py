@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from genai_processor.spans import runtimes
-from genai_processor.spans.dialects.base import Dialect
+from genai_processor.spans.dialects.base import Dialect, never_named
 from genai_processor.spans.dialects.conventions import CONVENTIONS
 from genai_processor.spans.dialects.openinference import OPENINFERENCE
 from genai_processor.spans.dialects.openllmetry import OPENLLMETRY
@@ -64,6 +64,7 @@ OFFICIAL = dataclasses.replace(
     name="openai-agents (official)",
     scopes=("opentelemetry.instrumentation.genai.openai_agents", "opentelemetry.instrumentation.openai_agents_v2"),
     runtime=runtimes.OPENAI_AGENTS,
+    unnamed=never_named,
     failures=_timed_out,
     not_started=_rejected_by_sdk,
 )
@@ -72,6 +73,7 @@ TRACELOOP = dataclasses.replace(
     name="openai-agents (OpenLLMetry)",
     scopes=("opentelemetry.instrumentation.openai_agents",),
     runtime=runtimes.OPENAI_AGENTS,
+    unnamed=never_named,
     failures=_timed_out,
     not_started=_rejected_by_sdk,
 )
@@ -80,6 +82,7 @@ OPENINFERENCE_AGENTS = dataclasses.replace(
     name="openai-agents (OpenInference)",
     scopes=("openinference.instrumentation.openai_agents",),
     runtime=runtimes.OPENAI_AGENTS,
+    unnamed=never_named,
     schemas=("tool.parameters",),
     has_end_mark=None,
     failures=_timed_out,
@@ -89,6 +92,7 @@ LOGFIRE = Dialect(
     name="openai-agents (logfire)",
     scopes=("logfire.openai_agents",),
     runtime=runtimes.OPENAI_AGENTS,
+    unnamed=never_named,
     operation=_logfire_operation,
     tool_names=("name",),
     tool_name=_logfire_tool,

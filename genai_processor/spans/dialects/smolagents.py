@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any
 
 from genai_processor.spans import runtimes
-from genai_processor.spans.dialects.base import rendered_unless_json
+from genai_processor.spans.dialects.base import never_named, rendered_unless_json
 from genai_processor.spans.dialects.conventions import CONVENTIONS
 from genai_processor.spans.dialects.openinference import OPENINFERENCE
 from genai_processor.spans.records import Span
@@ -35,6 +35,7 @@ OPENINFERENCE_SMOLAGENTS = dataclasses.replace(
     name="smolagents (OpenInference)",
     scopes=("openinference.instrumentation.smolagents",),
     runtime=runtimes.SMOLAGENTS,
+    unnamed=never_named,
     decode_arguments=_positional,
     definitions=("llm.tools.", "smolagents.tools_names"),
     schemas=("tool.parameters",),
