@@ -12,7 +12,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from genai_processor.cli.console import printable
+from genai_processor.cli.console import as_cell, printable
 from genai_processor.ledger import Entry, Page
 from genai_processor.ledger.entries import OPEN, utc
 
@@ -114,11 +114,9 @@ def _least(widths: dict[str, int], names: Sequence[str]) -> dict[str, int]:
 
 
 def _cut(text: str, width: int, name: str) -> str:
-    if cell_len(text) <= width:
-        return set_cell_size(text, width)
-    if name == "call id":  # its beginning is that of all others
+    if name == "call id" and cell_len(text) > width:  # its beginning is that of all others
         return "…" + set_cell_size(text[::-1], width - 1)[::-1]
-    return set_cell_size(text, width - 1) + "…"
+    return as_cell(text, width)
 
 
 def print_one(out: Console, entry: Entry, *, digests: bool = False) -> None:
