@@ -2,7 +2,8 @@
 """The commands for the person who settles what no machine can know: queue, show, settle, release, export.
 
 None of them makes a ledger. Exit status: 0, or 1 if the ledger refuses (no such entry; it cannot be settled like that), 2 if
-the command line is wrong, 3 if the answer cannot be written, 4 if the ledger cannot be used, as where there is none.
+the command line is wrong, 3 if the answer cannot be written, 4 if the ledger cannot be used, as where there is none, 141 if
+whoever reads the answer left early.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def queue(
     """List the calls that wait for a person, oldest first.
 
     Times are UTC. Exit status: 0, or 2 if the command line is wrong, 3 if the answer cannot be written, 4 if the ledger
-    cannot be used, as where there is none: this makes none.
+    cannot be used, as where there is none: this makes none; 141 if whoever reads the answer left early.
     """
     query, wanted = _query(tool, scope, state, older_than), _trace(trace)
     with answering(), opened_ledger(ledger) as opened:
