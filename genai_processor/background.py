@@ -51,7 +51,7 @@ class BackgroundRecorder:
     def __init__(self, ledger: Ledger, faults: Faults) -> None:
         self._ledger = ledger
         self._faults = faults
-        self._lost = False
+        self._lost_since_flush = False
         self.lost = Lost()
         self._begin()
         call_in_child(self._begin)
@@ -118,7 +118,7 @@ class BackgroundRecorder:
         return self._start() and done.wait(_TELL_SECONDS)
 
     def _give_up(self, scope: str, tool: str, *, harmless: bool = False) -> None:
-        self._lost = True
+        self._lost_since_flush = True
         if not harmless:
             self.lost.add(scope, tool)
         self._faults.count(Fault.LEDGER_OVERFLOW, "The ledger is too slow; some verdicts are not recorded")
@@ -133,7 +133,7 @@ class BackgroundRecorder:
         Also False if something was lost since the last time.
         """
         if self._to_start and self._waiting.empty():
-            return not self._has_lost()
+            return not self._lost_meanwhile()
         if not self._start():
             return False
         done = threading.Event()
@@ -141,10 +141,11 @@ class BackgroundRecorder:
         recorded = done.wait(timeout)
         if not recorded:
             self._tell_waiters(time.monotonic())
-        return not self._has_lost() and recorded
+        return not self._lost_meanwhile() and recorded
 
-    def _has_lost(self) -> bool:
-        lost, self._lost = self._lost, False
+    def _lost_meanwhile(self) -> bool:
+        """Whether something was lost since this was asked for the last time."""
+        lost, self._lost_since_flush = self._lost_since_flush, False
         return lost
 
     def _is_late(self, now: float) -> bool:
@@ -226,7 +227,7 @@ class BackgroundRecorder:
                 break
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE + _SHORTEST_PAUSE)
-        self._lost = True
+        self._lost_since_flush = True
         if not (isinstance(item, Sighting) and item.state == State.COMPLETED):
             self.lost.add(item.scope, item.tool)
         return None

@@ -73,6 +73,7 @@ class GenAISpanProcessor(SpanProcessor):
         # What the SDK's own processors do there, which is nothing, need not be asked for on every span.
         self._starting = tuple(one for one in self._downstream if _does_something(one, "on_start"))
         self._ending = tuple(one for one in self._downstream if _does_something(one, "_on_ending"))
+        settings = Settings.from_environ() if settings is None else settings
         self._stamper = make_stamper(
             ledger=ledger,
             policy=policy,
@@ -83,7 +84,6 @@ class GenAISpanProcessor(SpanProcessor):
         self._judge = self._stamper.judge
         self._stamps = self._stamper.stamps
         self._running = [True]
-        settings = Settings.from_environ() if settings is None else settings
         if settings.guard == "enforce" and not _is_guarded():
             _log.warning(
                 "GENAI_PROCESSOR_GUARD says enforce, and GenAISpanProcessor alone guards nothing: "

@@ -21,7 +21,6 @@ from genai_processor.cli.replay import replay as replay_commands
 from genai_processor.cli.scan import scan_rows
 from genai_processor.cli.table import Table
 from genai_processor.cli.wrapping import Command
-from genai_processor.retry.policy import Policy
 from genai_processor.settings import SETTINGS, Settings, settings_table
 from genai_processor.spans.otlp import MAX_LINE_BYTES
 
@@ -125,11 +124,10 @@ def scan(
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
     plans = format is not Format.table and (replay if replay is not None else format is Format.json)
-    policy = Policy(settings.read_only_tools, settings.idempotent_tools, settings.known_tools)
     with answering(), ScanProgress(wanted=format is Format.table or not sys.stdout.isatty()) as progress:
         rows = scan_rows(
             files,
-            policy,
+            settings.policy(),
             separate=separate,
             length_limit=settings.length_limit,
             replay=plans,

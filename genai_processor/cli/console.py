@@ -7,6 +7,7 @@ import os
 import sys
 
 import typer
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
 PIPED_WIDTH = 120
@@ -51,3 +52,8 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+
+
+def as_cell(text: str, width: int) -> str:
+    """The text in so many columns of a terminal: filled up, or cut."""
+    return set_cell_size(text, width) if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"

@@ -6,16 +6,15 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, fields
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from genai_processor.cli.console import printable
+from genai_processor.cli.console import as_cell, printable
 from genai_processor.ledger import Entry, Page
-from genai_processor.ledger.entries import OPEN
+from genai_processor.ledger.entries import OPEN, utc
 
 _NAMES: Final = tuple(spec.name for spec in fields(Entry))
 _PLAIN: Final = tuple(name for name in _NAMES if name != "digest")
@@ -89,7 +88,7 @@ def _cells(entry: Entry) -> dict[str, str]:
         "v": str(entry.version),
         "state": str(entry.state),
         "trace": (entry.trace_id or "-")[:_TRACE_PREFIX],
-        "made": _time(entry.created_ns),
+        "made": utc(entry.created_ns),
         "tool": entry.tool,
         "reason": entry.reason or "-",
         "call id": entry.call_id or "-",
@@ -115,11 +114,9 @@ def _least(widths: dict[str, int], names: Sequence[str]) -> dict[str, int]:
 
 
 def _cut(text: str, width: int, name: str) -> str:
-    if cell_len(text) <= width:
-        return set_cell_size(text, width)
-    if name == "call id":  # its beginning is that of all others
+    if name == "call id" and cell_len(text) > width:  # its beginning is that of all others
         return "…" + set_cell_size(text[::-1], width - 1)[::-1]
-    return set_cell_size(text, width - 1) + "…"
+    return as_cell(text, width)
 
 
 def print_one(out: Console, entry: Entry, *, digests: bool = False) -> None:
@@ -129,15 +126,15 @@ def print_one(out: Console, entry: Entry, *, digests: bool = False) -> None:
             out.print(f"{_TIMES[name]:18s} no proof that it did, and none that it did not", highlight=False)
         if name in ("history", "settlement") or value in (None, "", False):
             continue
-        text = f"{_time(value)} ({_distance(value - time.time_ns())})" if name in _TIMES else str(value)
+        text = f"{utc(value)} ({_distance(value - time.time_ns())})" if name in _TIMES else str(value)
         out.print(Text(f"{_TIMES.get(name, name):18s} {printable(text)}"), highlight=False)
     if entry.settlement is not None:
         settled = entry.settlement
-        text = f"{'settled':18s} {settled.resolution} by {settled.who} on {_time(settled.at_ns)}: {settled.note}"
+        text = f"{'settled':18s} {settled.resolution} by {settled.who} on {utc(settled.at_ns)}: {settled.note}"
         out.print(Text(printable(text)), highlight=False)
     for change in entry.history:
         who = f" by {change.who}" if change.who else ""
-        text = f"  {_time(change.at_ns)}  {change.before} -> {change.after}  {change.event} {change.reason or ''}{who}"
+        text = f"  {utc(change.at_ns)}  {change.before} -> {change.after}  {change.event} {change.reason or ''}{who}"
         out.print(Text(printable(text)), highlight=False)
 
 
@@ -147,7 +144,3 @@ def _distance(ns: int) -> str:
     unit, size = next((one for one in _UNITS if seconds >= one[1]), _UNITS[-1])
     text = f"{seconds // size} {unit}"
     return f"in {text}" if ns > 0 else f"{text} ago"
-
-
-def _time(at_ns: int) -> str:
-    return datetime.fromtimestamp(at_ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

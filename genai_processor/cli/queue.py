@@ -2,16 +2,16 @@
 """The commands for the person who settles what no machine can know: queue, show, settle, release, export.
 
 None of them makes a ledger. Exit status: 0, or 1 if the ledger refuses (no such entry; it cannot be settled like that), 2 if
-the command line is wrong, 3 if the answer cannot be written, 4 if the ledger cannot be used, as where there is none.
+the command line is wrong, 3 if the answer cannot be written, 4 if the ledger cannot be used, as where there is none, 141 if
+whoever reads the answer left early.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from enum import StrEnum
 from itertools import islice
 from string import hexdigits
@@ -22,16 +22,14 @@ import typer
 from genai_processor.cli.answer import answering
 from genai_processor.cli.console import console, errors, printable, usage_error, warn
 from genai_processor.cli.entries import print_one, print_page, shown
+from genai_processor.cli.ledgers import REFUSED, LedgerOption, opened_ledger
 from genai_processor.cli.output import dumped_line
 from genai_processor.cli.settling import ENFORCED, Answers, meaning
-from genai_processor.errors import LedgerError, LedgerUnavailableError, LedgerURLError
-from genai_processor.ledger import Entry, Ledger, Page, Query, Resolution, State, open_ledger
+from genai_processor.errors import LedgerError, LedgerUnavailableError
+from genai_processor.ledger import Entry, Ledger, Page, Query, Resolution, State
 from genai_processor.ledger.entries import PENDING
 from genai_processor.ledger.paging import next_page
-from genai_processor.settings import PREFIX, Settings
 
-_REFUSED: Final = 1
-_UNAVAILABLE: Final = 4
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _OLDEST_DAYS: Final = 36_500
 _LARGEST_PAGE: Final = 10_000
@@ -45,10 +43,6 @@ class Waiting(StrEnum):
     undelivered = "undelivered"
 
 
-LedgerOption = Annotated[
-    str | None,
-    typer.Option("--ledger", metavar="URL", help="The ledger, as in sqlite:///PATH. Beats GENAI_PROCESSOR_LEDGER."),
-]
 ToolOption = Annotated[str | None, typer.Option(help="Only this tool.")]
 ScopeOption = Annotated[str | None, typer.Option(help="Only this conversation, session or trace.")]
 OlderOption = Annotated[
@@ -93,7 +87,7 @@ def queue(
     """List the calls that wait for a person, oldest first.
 
     Times are UTC. Exit status: 0, or 2 if the command line is wrong, 3 if the answer cannot be written, 4 if the ledger
-    cannot be used, as where there is none: this makes none.
+    cannot be used, as where there is none: this makes none; 141 if whoever reads the answer left early.
     """
     query, wanted = _query(tool, scope, state, older_than), _trace(trace)
     with answering(), opened_ledger(ledger) as opened:
@@ -218,49 +212,17 @@ def _entry(ledger: Ledger, entry_id: str) -> Entry:
             f"no entry {printable(entry_id)}: never made in this ledger, or expired; "
             "if a tool ran, its effect may have committed"
         )
-        raise typer.Exit(_REFUSED)
+        raise typer.Exit(REFUSED)
     return entry
 
 
-# -- ledgers -------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def opened_ledger(url: str | None) -> Iterator[Ledger]:
-    """Open the ledger that a URL or the environment names; its errors end the command with one line."""
-    where = "--ledger" if url else f"{PREFIX}LEDGER"
-    url = url or Settings.from_environ(os.environ, warn).ledger
-    if url.partition(":")[0].lower() == "memory":
-        raise usage_error(
-            where,
-            "a ledger in memory ends with its process, so there is nothing to see from here; "
-            "name one that lasts, as in --ledger sqlite:///PATH, or set GENAI_PROCESSOR_LEDGER",
-        )
-    try:
-        ledger = open_ledger(_existing(url))
-        try:
-            yield ledger
-        finally:
-            ledger.close()
-    except LedgerURLError as error:
-        raise usage_error(where, str(error).replace(_existing(url), url)) from error
-    except LedgerError as error:
-        warn(printable(str(error)))
-        raise typer.Exit(_UNAVAILABLE if isinstance(error, LedgerUnavailableError) else _REFUSED) from error
+# -- what waits ----------------------------------------------------------------------------------------------------
 
 
 def _sweep(ledger: Ledger) -> None:
     """Quarantine calls whose process is gone, so that they are among those that wait; who may only read sees them later."""
     with suppress(LedgerError):
         ledger.expire()
-
-
-def _existing(url: str) -> str:
-    """The URL of a ledger that is not to be made: a file, or what a server would be given. Others know no such option."""
-    if url.partition(":")[0].lower() not in ("sqlite", "redis", "rediss", "postgresql", "postgres"):
-        return url
-    rest, hash_sign, fragment = url.partition("#")
-    return f"{rest}{'&' if '?' in rest else '?'}create=false{hash_sign}{fragment}"
 
 
 def _page(ledger: Ledger, query: Query, trace: str, limit: int, cursor: str | None) -> Page:

@@ -19,8 +19,8 @@ from rich.text import Text
 from genai_processor.cli.answer import answering
 from genai_processor.cli.console import console, printable, usage_error, warn
 from genai_processor.cli.interrupts import Interrupts
+from genai_processor.cli.ledgers import LedgerOption, opened_ledger
 from genai_processor.cli.output import dumped_line
-from genai_processor.cli.queue import LedgerOption, opened_ledger
 from genai_processor.errors import LedgerUnavailableError
 from genai_processor.reconcile import Asked, Memory, NotAsked, Outcome, Report
 from genai_processor.reconcile import reconcile as reconcile_once

@@ -8,11 +8,11 @@ import os.path
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from genai_processor.cli.console import printable
+from genai_processor.cli.console import as_cell, printable
 from genai_processor.cli.output import SECTIONS, Counts, Rows
 
 MAX_LINES = 10_000
@@ -148,12 +148,8 @@ def _laid_out(lines: Sequence[tuple[str, ...]], width: int) -> Iterator[Iterable
         widths[column] -= taken
         excess -= taken
     for line in lines:
-        fitted = [_fitted(cell, size) for cell, size in zip(line[:_WHERE], widths, strict=False)]
+        fitted = [as_cell(cell, size) for cell, size in zip(line[:_WHERE], widths, strict=False)]
         where = line[_WHERE]
         while cell_len(where) > widths[_WHERE]:  # its end tells more than its beginning
             where = "…" + where[2:]
         yield [*fitted, where]
-
-
-def _fitted(cell: str, width: int) -> str:
-    return set_cell_size(cell, width) if cell_len(cell) <= width else set_cell_size(cell, width - 1) + "…"

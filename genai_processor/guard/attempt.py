@@ -25,14 +25,7 @@ NOT_KEPT: Final = object()
 RUNNING: Final[WeakValueDictionary[str, Attempt]] = WeakValueDictionary()
 """Entry id -> the attempt at it that runs in this process. One whose end is told, or that nobody holds any more, is gone."""
 
-
-class _InChild:
-    def renew(self) -> None:
-        RUNNING.clear()  # the parent's run on there
-
-
-_in_child: Final = _InChild()
-call_in_child(_in_child.renew)
+call_in_child(RUNNING.clear)  # the parent's run on there
 
 Finish = Callable[["Attempt", Outcome, "str | None", Any], None]
 

@@ -32,9 +32,12 @@ def tool(
     """See `Guard.tool`."""
 
     def decorate(function: _F) -> _F:
+        called = name or getattr(function, "__name__", None)
+        if called is None:  # a `functools.partial`, say
+            raise TypeError(f"{function!r} has no name for its calls; give it one, as in guard.tool('refund')")
         signature = inspect.signature(function)
         around = getattr(function, _MARK, False)
-        wrapped = Guarded(guard, name or function.__name__, signature, effect, key, call_id, not_started_on, around=around)
+        wrapped = Guarded(guard, called, signature, effect, key, call_id, not_started_on, around=around)
         made: Callable[..., Any]
         if inspect.isasyncgenfunction(function):
             made = async_generator(wrapped, function)

@@ -92,7 +92,7 @@ class Guard:
                 a thread for as long as the tool runs. After that the call is quarantined.
             trusted_mcp_servers: Globs over names of MCP servers whose tool annotations are believed.
             notes: Where to count; by default nowhere.
-            settings: By default those of the environment.
+            settings: By default those of the environment. Their mode counts only where GENAI_PROCESSOR_GUARD is set.
 
         Raises:
             LedgerURLError: The ledger is given as a URL that names none.
@@ -100,7 +100,7 @@ class Guard:
             ValueError: `mode` or `on_refusal` is none, or the lease is shorter than a thousandth of a second.
         """
         settings = Settings.from_environ() if settings is None else settings
-        said = PREFIX + "GUARD" in os.environ
+        said = os.environ.get(PREFIX + "GUARD", "").strip()  # an empty variable says nothing
         mode = mode if mode is not None else settings.guard if said else GuardMode.ENFORCE
         self.mode = one_of(GuardMode, mode, "mode")
         self.on_refusal = one_of(RefusalMode, settings.guard_refusal if on_refusal is None else on_refusal, "on_refusal")
@@ -199,9 +199,12 @@ class Guard:
             not_started_on: Exceptions by which it says that it did nothing.
 
         Raises:
-            TypeError: `not_started_on` names something that is no exception.
+            TypeError: `name` is no text, as where the parentheses of `@guard.tool()` are missing, or `not_started_on` names
+                something that is no exception.
             ValueError: `effect` is none.
         """
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"the name of a tool is a text, but is {name!r}; a decorator without one is @guard.tool()")
         return decorated.tool(
             self,
             name,

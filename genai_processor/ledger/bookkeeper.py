@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from genai_processor.errors import InvalidSettlementError, InvalidTransitionError, LedgerConflictError
 from genai_processor.ledger.changes import Changes
 from genai_processor.ledger.claims import decide
-from genai_processor.ledger.entries import IDEMPOTENT, Entry, Resolution, Settlement, State
+from genai_processor.ledger.entries import IDEMPOTENT, Entry, Resolution, Settlement, State, utc
 from genai_processor.ledger.keys import intent_of
 from genai_processor.ledger.noted import Held
 from genai_processor.ledger.requests import Claim, Granted, Outcome, Refusal, Returned, Sighting
@@ -239,8 +238,7 @@ def _settled(entry: Entry) -> str:
     """Who has settled an entry, when, as what and on what ground; "" while nobody has."""
     if (by := entry.settlement) is None:
         return ""
-    at = datetime.fromtimestamp(by.at_ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-    return f"{by.who} settled it as {by.resolution} on {at}: {by.note}"
+    return f"{by.who} settled it as {by.resolution} on {utc(by.at_ns)}: {by.note}"
 
 
 def _is_overdue(entry: Entry, now: int) -> bool:

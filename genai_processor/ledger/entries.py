@@ -8,6 +8,7 @@ the clock of the ledger. Entries are frozen: a change makes a new one with the n
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, make_dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from operator import attrgetter
 from typing import Any, Final, cast
@@ -201,3 +202,8 @@ def new_entry(*values: Any, **facts: Any) -> Entry:
     draft: Any = _Draft(*values, **facts)
     draft.__class__ = Entry
     return cast(Entry, draft)
+
+
+def utc(at_ns: int) -> str:
+    """Return a time as people read it."""
+    return datetime.fromtimestamp(at_ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
 from genai_processor.ledger.entries import Entry
-from genai_processor.ledger.questions import Kind, Place, Question, Remembered, is_crowd, open_of, places_of
+from genai_processor.ledger.questions import Kind, Place, Question, Remembered, is_crowd, is_of_known_digests, places_of
 from genai_processor.ledger.rows import document_of, entry_of_document
 from genai_processor.ledger.snapshot import Answers, Request, mark_of_tool
-
-_KNOWN: Final = open_of("", "", digest_known=True).place
 
 
 def arguments_of(request: Request, tables: str, changed_by: int) -> list[bytes]:
@@ -75,22 +73,18 @@ def _locks(request: Request) -> dict[int, bool]:
         if question.place is None:
             lock(_number(question.entry_id), False)
         elif _is_locked(question.place):
-            lock(question.place.number, _is_busy(question.place))
+            lock(question.place.number, is_of_known_digests(question.place))
     changed = [entry for pair in request.writes for entry in pair if entry is not None]
     for entry in (*changed, *request.drops):
         lock(_number(entry.entry_id), True)
         for place in places_of(entry):
             if _is_locked(place):
-                lock(place.number, not _is_busy(place))
+                lock(place.number, not is_of_known_digests(place))
     return locks
 
 
 def _is_locked(place: Place) -> bool:
     return place.kind is not Kind.LEASED and not is_crowd(place)
-
-
-def _is_busy(place: Place) -> bool:
-    return place.kind is Kind.OPEN and _KNOWN is not None and place.parts[2] == _KNOWN.parts[2]
 
 
 def _number(entry_id: str) -> int:

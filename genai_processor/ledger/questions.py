@@ -157,6 +157,11 @@ def is_crowd(place: Place) -> bool:
     return place.kind is Kind.ACTION and not place.parts[2]
 
 
+def is_of_known_digests(place: Place) -> bool:
+    """Whether a place holds what is open of a tool and has a digest."""
+    return place.kind is Kind.OPEN and place.parts[2] == _KNOWN
+
+
 def in_order(entries: Sequence[Entry]) -> list[Entry]:
     """Return entries oldest first."""
     return sorted(entries, key=lambda entry: (entry.created_ns, entry.entry_id))

@@ -68,7 +68,7 @@ class SQLiteLedger:
         Options: ``max_age_days`` and ``timeout_seconds``, positive numbers, and ``create``, which is true or false.
 
         Raises:
-            LedgerURLError: No path, an option that there is not, or a value that it does not take.
+            LedgerURLError: No path, a ``#``, an option that there is not, or a value that it does not take.
         """
         parts = urlsplit(url)
         path = unquote(parts.path).removeprefix("/")
@@ -76,6 +76,8 @@ class SQLiteLedger:
             raise LedgerURLError(
                 f"ledger URL {url!r} names no file; write sqlite:///PATH, or sqlite:////PATH for one from the root"
             )
+        if "#" in url:
+            raise LedgerURLError(f"ledger URL {url!r} has a '#' in it, which ends the name of the file; write %23 for it")
         values: dict[str, Any] = {}
         for name, value in parse_qsl(parts.query, keep_blank_values=True):
             try:

@@ -9,11 +9,10 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Final
 
 from genai_processor.errors import InvalidTransitionError, LedgerConflictError, UnknownEntryError
-from genai_processor.ledger.entries import Entry, Resolution, State
+from genai_processor.ledger.entries import Entry, Resolution, State, utc
 from genai_processor.ledger.keys import idempotency_key_of
 from genai_processor.ledger.protocol import Ledger, Query
 from genai_processor.reconcile.ask import ask
@@ -228,7 +227,7 @@ class _Pass:
                 return Outcome.LEFT, obstacle
         if self._dry_run:
             return Outcome.WOULD_SETTLE, None
-        note = f"asked by idempotency key {idempotency_key_of(entry)} at {_time(at.wall_ns)}: answered {answer}"
+        note = f"asked by idempotency key {idempotency_key_of(entry)} at {utc(at.wall_ns)}: answered {answer}"
         if resolution is Resolution.NOT_COMMITTED:
             note += f", twice, at least {self._rules.settle_after_ns / 10**9:g} s apart"
         try:
@@ -236,7 +235,3 @@ class _Pass:
         except (LedgerConflictError, InvalidTransitionError, UnknownEntryError):
             return Outcome.OVERTAKEN, None
         return Outcome.SETTLED, None
-
-
-def _time(at_ns: int) -> str:
-    return datetime.fromtimestamp(at_ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

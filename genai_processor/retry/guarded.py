@@ -95,7 +95,7 @@ def with_guard(facts: CallFacts, call: Guarded) -> CallFacts:
         return facts
     if call.never_began:
         said = (*facts.evidence, "the guard: its body never began")
-        return facts._replace(execution=Execution.NOT_STARTED, rejection=facts.rejection, evidence=said)
+        return facts._replace(execution=Execution.NOT_STARTED, evidence=said)
     if call.started:
         return facts._replace(execution=Execution.STARTED, evidence=(*facts.evidence, "the guard: its body began"))
     return facts

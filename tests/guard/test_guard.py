@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -395,6 +396,10 @@ def test_what_makes_no_sense_is_said_at_once() -> None:
         Guard("nowhere://")
     with pytest.raises(TypeError, match=r"not_started_on\['pay'\] takes classes of exceptions"):
         Guard(not_started_on={"pay": "ValueError"})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match=r"a decorator without one is @guard\.tool\(\)$"):
+        Guard().tool(states)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"has no name for its calls; give it one, as in guard\.tool\('refund'\)$"):
+        Guard().tool()(partial(states))
     with pytest.raises(TypeError, match="not_started_on takes classes of exceptions"):
         Guard().tool(not_started_on=(ValueError(),))  # type: ignore[arg-type]
 

@@ -356,6 +356,12 @@ def test_a_mode_that_is_none_enforces(monkeypatch: pytest.MonkeyPatch, caplog: p
     assert "GENAI_PROCESSOR_GUARD must be off or observe or enforce, but is 'enforced'; using 'enforce'" in caplog.text
 
 
+@pytest.mark.parametrize("said", ["", " "])
+def test_a_guard_made_in_code_enforces_where_the_variable_is_empty(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GENAI_PROCESSOR_GUARD", said)
+    assert Guard().mode == "enforce"
+
+
 def test_a_guard_made_in_code_is_what_the_environment_says_unless_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -250,16 +250,18 @@ def test_a_file_that_somebody_holds_for_too_long_is_unavailable(path: str) -> No
     assert isinstance(ledger.claim(Claim("s", "pay")), Granted)
 
 
-@pytest.mark.parametrize("url", ["sqlite:", "sqlite:///", "sqlite://host/x.db", "sqlite:///x.db?colour=red"])
+@pytest.mark.parametrize(
+    "url", ["sqlite:", "sqlite:///", "sqlite://host/x.db", "sqlite:///x.db?colour=red", "sqlite:///x#1.db"]
+)
 def test_a_url_that_is_not_understood(url: str) -> None:
     with pytest.raises(LedgerURLError, match="sqlite"):
         open_ledger(url)
 
 
 def test_a_url_has_options(tmp_path: Path) -> None:
-    ledger = open_ledger(f"sqlite:///{tmp_path}/a%20b.db?max_age_days=1.5&timeout_seconds=2")
+    ledger = open_ledger(f"sqlite:///{tmp_path}/a%20b%231.db?max_age_days=1.5&timeout_seconds=2")
     assert ledger.counts()[State.COMPLETED] == 0
-    assert (tmp_path / "a b.db").exists()
+    assert (tmp_path / "a b#1.db").exists()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

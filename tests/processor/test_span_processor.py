@@ -578,6 +578,12 @@ def test_an_exporter_behind_a_simple_processor(make_provider: Make) -> None:
     assert tags(exporter.get_finished_spans()[0])["genai.retry.verdict"] == "no_retry_needed"
 
 
+def test_a_bad_setting_is_one_warning(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setenv("GENAI_PROCESSOR_MAX_AGE", "long")
+    GenAISpanProcessor(Keeping())
+    assert caplog.text.count("GENAI_PROCESSOR_MAX_AGE must be integer above 0") == 1
+
+
 def test_a_ledger_url_that_names_nothing_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         processor = GenAISpanProcessor(Keeping(), settings=Settings(ledger="nowhere://user:pass@host"))

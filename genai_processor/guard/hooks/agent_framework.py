@@ -13,7 +13,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
-from uuid import uuid4
 
 from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
@@ -23,6 +22,7 @@ from genai_processor.guard.refused import Refused
 from genai_processor.guard.running import Manners, arun, running
 from genai_processor.guard.streams import run_of_asteps
 from genai_processor.guard.variables import held, holding
+from genai_processor.ledger.ids import random_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def _execute_calls(
 def _turn(calls: Sequence[Any]) -> str:
     """An id that the framework has given to the first of the calls and keeps with it; else a new one."""
     first = getattr(calls[0], "id", None) if calls else None
-    return first if isinstance(first, str) and first.startswith("af-call-") else f"af-turn-{uuid4().hex}"
+    return first if isinstance(first, str) and first.startswith("af-call-") else f"af-turn-{random_id()}"
 
 
 async def _invoke(

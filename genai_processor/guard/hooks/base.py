@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import inspect
-import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from genai_processor.guard.actions import action_digest
 from genai_processor.guard.guard import Guard
 from genai_processor.hooks import Hook as AnyHook
 from genai_processor.hooks import Target as AnyTarget
@@ -53,7 +53,7 @@ def fits(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
 
 
 def same_calls(own: tuple[str, Any], proposed: Iterable[tuple[str, Any]]) -> int:
-    """Count the calls of a turn that are identical to one of them; at least 1.
+    """Count the calls of a turn that are identical to one of them, as a ledger compares them; at least 1.
 
     Args:
         own: Tool and arguments of that call, as the model gave them: a mapping or JSON text.
@@ -63,16 +63,8 @@ def same_calls(own: tuple[str, Any], proposed: Iterable[tuple[str, Any]]) -> int
     return max(1, sum((tool, _comparable(arguments)) == wanted for tool, arguments in proposed))
 
 
-def _comparable(arguments: Any) -> Any:
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except ValueError:
-            return arguments
-    try:
-        return json.dumps(arguments, sort_keys=True, default=repr)
-    except (TypeError, ValueError, RecursionError):
-        return repr(arguments)
+def _comparable(arguments: Any) -> str:
+    return action_digest(arguments) or repr(arguments)
 
 
 def is_replayed() -> bool:

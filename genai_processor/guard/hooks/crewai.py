@@ -89,8 +89,9 @@ def _planned(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tup
         return wrapped(*args, **kwargs)
 
 
-def _written(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    with _proposing(_Proposal(None, random_id())):  # a text proposes one call, and has no id
+def written(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Of a call that a ReAct agent writes: a text proposes one, and has no id."""
+    with _proposing(_Proposal(None, random_id())):
         return wrapped(*args, **kwargs)
 
 
@@ -128,30 +129,33 @@ def _arun(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[
     return arun(guard, _call(instance, _given(instance, args, kwargs)), partial(wrapped, *args, **kwargs), _manners())
 
 
-def _invoke(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def invoke(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Of a `CrewStructuredTool`."""
     if is_replayed():
         return wrapped(*args, **kwargs)
     call = _call(instance, _parsed(instance._parse_args, argument("input", 0, args, kwargs)))
     return run(guard, call, partial(wrapped, *args, **kwargs), _manners())
 
 
-def _ainvoke(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def ainvoke(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Of a `CrewStructuredTool`."""
     if is_replayed():
         return wrapped(*args, **kwargs)
     call = _call(instance, _parsed(instance._parse_args, argument("input", 0, args, kwargs)))
     return arun(guard, call, partial(wrapped, *args, **kwargs), _manners())
 
 
-def _run_unmarked(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
+def run_unmarked(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
     """As `_run`, where nothing shows whether the body has begun, so that it may have."""
     if is_replayed():
         return wrapped(*args, **kwargs)
     return run(guard, _call(instance, _given(instance, args, kwargs)), partial(wrapped, *args, **kwargs), _manners(False))
 
 
-def _begun(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def begun(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Where a tool counts its uses: what comes next is the body."""
     spent = wrapped(*args, **kwargs)
-    if spent is None:  # what comes next is the body; `CrewStructuredTool` only counts there
+    if spent is None:  # `CrewStructuredTool` only counts there
         started()
     return spent
 
@@ -198,7 +202,8 @@ def _refuse(refused: Refused) -> Any:
     return kind(message=refused.text)
 
 
-def _cached(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def cached(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Keep a refusal out of the cache of results."""
     if not isinstance(argument("output", 2, args, kwargs), _Text):
         return wrapped(*args, **kwargs)
     return None
@@ -228,7 +233,8 @@ class _Execution(Run):
     agent: Any = None
 
 
-def _executed(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
+def executed(guard: Guard, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
+    """A run of an agent, by its executor."""
     return _within(guard, instance.agent, partial(wrapped, *args, **kwargs))
 
 
@@ -260,18 +266,18 @@ HOOK = Hook(
     (
         Target(_TOOLS, "BaseTool.run", ("args", "kwargs"), _run),
         Target(_TOOLS, "BaseTool.arun", ("args", "kwargs"), _arun),
-        Target(_TOOLS, "BaseTool._claim_usage", (), _begun),
+        Target(_TOOLS, "BaseTool._claim_usage", (), begun),
         Target(_TOOLS, "Tool.run", ("args", "kwargs"), _run),
         Target(_TOOLS, "Tool.arun", ("args", "kwargs"), _arun),
-        Target(_STRUCTURED, "CrewStructuredTool.invoke", ("input",), _invoke),
-        Target(_STRUCTURED, "CrewStructuredTool.ainvoke", ("input",), _ainvoke),
-        Target(_STRUCTURED, "CrewStructuredTool._increment_usage_count", (), _begun),
+        Target(_STRUCTURED, "CrewStructuredTool.invoke", ("input",), invoke),
+        Target(_STRUCTURED, "CrewStructuredTool.ainvoke", ("input",), ainvoke),
+        Target(_STRUCTURED, "CrewStructuredTool._increment_usage_count", (), begun),
         Target(_EXECUTOR, "AgentExecutor._execute_single_native_tool_call", ("tool_call",), _native),
         Target("crewai.agent.core", "Agent._execute_with_timeout", ("timeout",), _timed),
-        Target(_EXECUTOR, "AgentExecutor.invoke", ("inputs",), _executed),
+        Target(_EXECUTOR, "AgentExecutor.invoke", ("inputs",), executed),
         Target(_EXECUTOR, "AgentExecutor.invoke_async", ("inputs",), _aexecuted),
         Target("crewai.utilities.agent_utils", "execute_single_native_tool_call", ("tool_call",), _native),
-        Target("crewai.utilities.tool_utils", "execute_tool_and_check_finality", ("agent_action",), _written),
+        Target("crewai.utilities.tool_utils", "execute_tool_and_check_finality", ("agent_action",), written),
         Target("crewai.utilities.tool_utils", "aexecute_tool_and_check_finality", ("agent_action",), _awritten),
     ),
     # Imported when an agent first plans.

@@ -18,13 +18,13 @@ _STRUCTURED: Final = "crewai.tools.structured_tool"
 HOOK = Hook(
     "CrewAI (before 1.13)",
     (
-        Target(_TOOLS, "BaseTool.run", ("args", "kwargs"), crewai._run_unmarked),
-        Target(_TOOLS, "Tool.run", ("args", "kwargs"), crewai._run_unmarked),
-        Target(_STRUCTURED, "CrewStructuredTool.invoke", ("input",), crewai._invoke),
-        Target(_STRUCTURED, "CrewStructuredTool.ainvoke", ("input",), crewai._ainvoke),
-        Target(_STRUCTURED, "CrewStructuredTool._increment_usage_count", (), crewai._begun),
-        Target("crewai.agents.crew_agent_executor", "CrewAgentExecutor.invoke", ("inputs",), crewai._executed),
-        Target("crewai.agents.cache.cache_handler", "CacheHandler.add", ("output",), crewai._cached),
-        Target("crewai.utilities.tool_utils", "execute_tool_and_check_finality", ("agent_action",), crewai._written),
+        Target(_TOOLS, "BaseTool.run", ("args", "kwargs"), crewai.run_unmarked),
+        Target(_TOOLS, "Tool.run", ("args", "kwargs"), crewai.run_unmarked),
+        Target(_STRUCTURED, "CrewStructuredTool.invoke", ("input",), crewai.invoke),
+        Target(_STRUCTURED, "CrewStructuredTool.ainvoke", ("input",), crewai.ainvoke),
+        Target(_STRUCTURED, "CrewStructuredTool._increment_usage_count", (), crewai.begun),
+        Target("crewai.agents.crew_agent_executor", "CrewAgentExecutor.invoke", ("inputs",), crewai.executed),
+        Target("crewai.agents.cache.cache_handler", "CacheHandler.add", ("output",), crewai.cached),
+        Target("crewai.utilities.tool_utils", "execute_tool_and_check_finality", ("agent_action",), crewai.written),
     ),
 )

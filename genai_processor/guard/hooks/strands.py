@@ -14,7 +14,6 @@ from contextlib import aclosing, asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final
-from uuid import uuid4
 from weakref import WeakKeyDictionary
 
 from genai_processor.guard.attempt import Attempt
@@ -26,6 +25,7 @@ from genai_processor.guard.running import Manners, answer, claim, hand_out, star
 from genai_processor.guard.streams import Steps, run_of_asteps, stepwise
 from genai_processor.guard.threads import tell
 from genai_processor.guard.variables import holding
+from genai_processor.ledger.ids import random_id
 from genai_processor.ledger.requests import Outcome
 from genai_processor.retry.verdict import Effect
 
@@ -194,7 +194,7 @@ def _scope(agent: Any) -> str | None:
     if known:
         return str(known)
     try:
-        return _conversations.setdefault(agent, f"agent-{uuid4().hex}")
+        return _conversations.setdefault(agent, f"agent-{random_id()}")
     except TypeError:  # an agent that can be no key
         return None
 
