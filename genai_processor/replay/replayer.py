@@ -201,7 +201,14 @@ def _outcome(job: Job) -> Outcome:
         if inspect.iscoroutine(made):
             made.close()
         raise TypeError(f"The function for {job.run.node.name} returns an awaitable; use areplay")
-    return outcome_of(job.run.node, made)
+    return _made(job, made)
+
+
+def _made(job: Job, made: Any) -> Outcome:
+    try:
+        return outcome_of(job.run.node, made)
+    except Exception as error:  # noqa: BLE001 - what has no canonical form cannot have been recorded
+        return failed(error)
 
 
 # -- tasks ---------------------------------------------------------------------------------------------------------------
@@ -245,7 +252,7 @@ async def _aoutcome(job: Job, limit: asyncio.Semaphore) -> Outcome:
             if task is None or task.cancelling():
                 raise  # it is the replay that is cancelled
             return failed(error)
-    return outcome_of(job.run.node, made)
+    return _made(job, made)
 
 
 async def _in_thread(function: Recompute, run: NodeRun) -> Any:
@@ -254,7 +261,9 @@ async def _in_thread(function: Recompute, run: NodeRun) -> Any:
     def call() -> Any:
         try:
             return function(run)
-        except asyncio.CancelledError as error:  # of a loop of its own
+        except ReplayRefusedError:
+            raise
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - of which a future does not take all
             return failed(error)
 
     running = asyncio.ensure_future(asyncio.to_thread(call))
