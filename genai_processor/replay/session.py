@@ -27,6 +27,7 @@ from genai_processor.replay.live import (
     same_system,
     without_places,
 )
+from genai_processor.replay.live_answers import LiveAnswers
 from genai_processor.replay.parts import Part, PartKind, PartList, Role
 from genai_processor.replay.proposals import Frame, Proposals
 from genai_processor.replay.records import Ending, Node, Operation, Outcome, State
@@ -64,6 +65,7 @@ class Session(Latch):
         self.run_id = run_id
         self.models = models
         self.patience = patience
+        self.live = LiveAnswers(self)
         self._enter = enter
         self._whole = whole
         self.uninstructed: set[str] = set()  # answered, though the record lacks instructions that there are now
@@ -257,16 +259,7 @@ class Session(Latch):
         Raises:
             Stop: It is not what was recorded.
         """
-        recorded = node.outcome.parts
-        if node.outcome.ending is Ending.VALUE and node.outcome.state is State.WHOLE and parts.digest != recorded.digest:
-            self.diverged(
-                f"The output of {named(node)} is not what was recorded",
-                node=node,
-                where="output",
-                expected=recorded.digest,
-                got=parts.digest,
-                different=difference(recorded, parts),
-            )
+        self.live.said(node, parts)
         self._proposals.expect(node, parts, [part.call_id or "" for part in parts])
 
     # -- tools -------------------------------------------------------------------------------------------------------
