@@ -23,10 +23,12 @@ class Frame:
     """The calls that one run of an agent has been proposed.
 
     Attributes:
+        owner: Whose it is: a block inside of another has frames of its own.
         agent: Key of the composite tool that it runs inside of, or None.
     """
 
-    def __init__(self, agent: str | None = None) -> None:
+    def __init__(self, owner: Proposals, agent: str | None = None) -> None:
+        self.owner = owner
         self.agent = agent
         self.proposals: defaultdict[str, list[Proposal]] = defaultdict(list)
 
@@ -49,7 +51,7 @@ class Proposals:
         self._answerable = answerable
         self._lenient = lenient
         self._executions = Executions(latch.plan)
-        self._root = Frame()
+        self._root = Frame(self)
         self._frames: list[Frame] = [self._root]
         self._recorded: defaultdict[tuple[str, bytes], list[Proposal]] = defaultdict(list)
         self._unseen: set[tuple[str, int]] = set()  # answered calls whose execution nobody recorded
@@ -61,13 +63,13 @@ class Proposals:
 
     def here(self) -> Frame:
         """The run of an agent that this code belongs to."""
-        return _frame.get() or self._root
+        frame = _frame.get()
+        return frame if frame is not None and frame.owner is self else self._root
 
     @contextmanager
     def framed(self, agent: str | None) -> Iterator[None]:
         """One run of an agent, inside of a composite tool (its key) or where the run around it is."""
-        outer = _frame.get()
-        found = Frame(outer.agent if agent is None and outer is not None else agent)
+        found = Frame(self, self.here().agent if agent is None else agent)
         self._frames.append(found)
         token = _frame.set(found)
         try:
