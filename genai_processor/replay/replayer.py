@@ -216,24 +216,26 @@ def _made(job: Job, made: Any) -> Outcome:
 
 async def _arun(walk: Walk, run_id: str, workers: int | None) -> ReplayResult:
     limit = asyncio.Semaphore(workers or min(32, (os.cpu_count() or 1) + 4))
+    over = asyncio.Event()
     running: dict[asyncio.Task[Outcome], Job] = {}
     with REPLAYS.entered(run_id):
         try:
             jobs = walk.ready()
             while jobs or running:
-                running.update((asyncio.create_task(_aoutcome(job, limit)), job) for job in jobs)
+                running.update((asyncio.create_task(_aoutcome(job, limit, over)), job) for job in jobs)
                 done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     walk.came_back(running.pop(task), task.result())
                 jobs = walk.ready()
         finally:
+            over.set()
             for task in running:
                 task.cancel()
             await _over(running)
     return walk.result()
 
 
-async def _aoutcome(job: Job, limit: asyncio.Semaphore) -> Outcome:
+async def _aoutcome(job: Job, limit: asyncio.Semaphore, over: asyncio.Event) -> Outcome:
     async with limit:
         try:
             made: Any = (
@@ -248,8 +250,7 @@ async def _aoutcome(job: Job, limit: asyncio.Semaphore) -> Outcome:
         except Exception as error:  # noqa: BLE001 - a failure is an outcome
             return failed(error)
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
+            if over.is_set():
                 raise  # it is the replay that is cancelled
             return failed(error)
     return _made(job, made)
