@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Final, NoReturn
@@ -80,9 +80,26 @@ class Proposals:
 
     def are_left(self) -> bool:
         """Whether a call was handed out that was executed in the record, and not yet now."""
+        return any(self._executions.of(one) and not self._spent(one) for one in self._handed_out())
+
+    def not_called(self, traces: Collection[str]) -> Node | None:
+        """What a call came to in one of these traces that was handed out, and that nobody has made.
+
+        Where a call of the same turn did not end well, those beside it may have been cancelled before they began.
+        """
+        every = [(one, self._executions.of(one)) for one in self._handed_out()]
+        cut = {one.node.key for one, nodes in every if any(node.outcome.ending is not Ending.VALUE for node in nodes)}
+        left = [
+            node
+            for one, nodes in every
+            for node in nodes
+            if one.node.key not in cut and node.operation is Operation.TOOL and node.key not in self._latch.answered
+        ]
+        return next((node for node in left if node.trace_id in traces), None)
+
+    def _handed_out(self) -> list[Proposal]:
         with self._latch.lock:
-            every = [one for frame in self._frames for known in frame.proposals.values() for one in known]
-            return any(self._executions.of(one) and not self._spent(one) for one in every)
+            return [one for frame in self._frames for known in frame.proposals.values() for one in known]
 
     def never_returned(self, node: Node) -> bool:
         """See `Executions.never_returned`."""

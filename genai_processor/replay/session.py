@@ -45,7 +45,7 @@ class Session(Latch):
         run_id: The replay's id.
         models: Model calls are answered, too.
         enter: Globs over tools that are agents: their bodies run, and what they call is answered.
-        whole: The run must ask for every recorded response of the traces that it replays.
+        whole: The run must ask for every recorded response of the traces that it replays, and for what these call.
         allow_unverified: Start though some nodes cannot be replayed; whatever asks for one of these stops.
         patience: For how many seconds a call that never returned waits to be cancelled; None for as long as it takes.
     """
@@ -149,6 +149,8 @@ class Session(Latch):
                 node=left[0],
                 where="end",
             )
+        if (node := self._proposals.not_called(traces)) is not None:
+            self.diverged(f"The run has ended, but in the record {named(node)} was called", node=node, where="end")
 
     # -- models ------------------------------------------------------------------------------------------------------
 
