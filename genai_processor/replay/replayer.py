@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from contextvars import copy_context
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from genai_processor.errors import ReplayRefusedError
@@ -214,34 +214,49 @@ def _made(job: Job, made: Any) -> Outcome:
 # -- tasks ---------------------------------------------------------------------------------------------------------------
 
 
+class _Loop(NamedTuple):
+    """What the tasks of one replay share.
+
+    Attributes:
+        limit: So many functions run at once.
+        pool: The threads for those that are no coroutines. The loop's own may be fewer, and are the application's.
+        over: Set when the replay ends, and cancels what runs.
+    """
+
+    limit: asyncio.Semaphore
+    pool: ThreadPoolExecutor
+    over: asyncio.Event
+
+
 async def _arun(walk: Walk, run_id: str, workers: int | None) -> ReplayResult:
-    limit = asyncio.Semaphore(workers or min(32, (os.cpu_count() or 1) + 4))
-    over = asyncio.Event()
+    workers = workers or min(32, (os.cpu_count() or 1) + 4)
+    loop = _Loop(asyncio.Semaphore(workers), ThreadPoolExecutor(workers, "genai-replay"), asyncio.Event())
     running: dict[asyncio.Task[Outcome], Job] = {}
     with REPLAYS.entered(run_id):
         try:
             jobs = walk.ready()
             while jobs or running:
-                running.update((asyncio.create_task(_aoutcome(job, limit, over)), job) for job in jobs)
+                running.update((asyncio.create_task(_aoutcome(job, loop)), job) for job in jobs)
                 done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     walk.came_back(running.pop(task), task.result())
                 jobs = walk.ready()
         finally:
-            over.set()
+            loop.over.set()
             for task in running:
                 task.cancel()
             await _over(running)
+            loop.pool.shutdown(wait=False)
     return walk.result()
 
 
-async def _aoutcome(job: Job, limit: asyncio.Semaphore, over: asyncio.Event) -> Outcome:
-    async with limit:
+async def _aoutcome(job: Job, loop: _Loop) -> Outcome:
+    async with loop.limit:
         try:
             made: Any = (
                 job.function(job.run)
                 if inspect.iscoroutinefunction(job.function)
-                else await _in_thread(job.function, job.run)
+                else await _in_thread(job.function, job.run, loop.pool)
             )
             if inspect.isawaitable(made):
                 made = await made
@@ -250,13 +265,13 @@ async def _aoutcome(job: Job, limit: asyncio.Semaphore, over: asyncio.Event) -> 
         except Exception as error:  # noqa: BLE001 - a failure is an outcome
             return failed(error)
         except asyncio.CancelledError as error:
-            if over.is_set():
+            if loop.over.is_set():
                 raise  # it is the replay that is cancelled
             return failed(error)
     return _made(job, made)
 
 
-async def _in_thread(function: Recompute, run: NodeRun) -> Any:
+async def _in_thread(function: Recompute, run: NodeRun, pool: ThreadPoolExecutor) -> Any:
     """Call a function in a thread, which nobody can cancel, and which is part of the replay: so it is waited for."""
 
     def call() -> Any:
@@ -267,7 +282,7 @@ async def _in_thread(function: Recompute, run: NodeRun) -> Any:
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - of which a future does not take all
             return failed(error)
 
-    running = asyncio.ensure_future(asyncio.to_thread(call))
+    running = asyncio.get_running_loop().run_in_executor(pool, copy_context().run, call)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:

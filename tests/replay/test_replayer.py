@@ -268,17 +268,19 @@ def test_what_is_inside_an_injected_composite_is_covered() -> None:
     assert result.nodes[tool.key] is Done.INJECTED
 
 
-def test_branches_run_side_by_side() -> None:
+@pytest.mark.parametrize("count", [2, 40])
+def test_branches_run_side_by_side(count: int) -> None:
     made = Making()
-    for n in range(2):
+    for n in range(count):
         made.chat(f"{n + 1:016x}", [user(f"u{n}")], [says("a")], reasons=(Reason.CONSTANT_INPUTS,))
-    both = threading.Barrier(2, timeout=20)
+    together = threading.Barrier(count, timeout=20)
 
-    def together(run: NodeRun) -> str:
-        both.wait()
+    def at_once(run: NodeRun) -> str:
+        together.wait()
         return "a"
 
-    assert replay(made.plan(), together).count(Done.RECOMPUTED) == 2
+    assert replay(made.plan(), at_once, workers=count).count(Done.RECOMPUTED) == count
+    assert asyncio.run(areplay(made.plan(), at_once, workers=count)).count(Done.RECOMPUTED) == count
 
 
 def test_coroutine_functions_need_areplay() -> None:
