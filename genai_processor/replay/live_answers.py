@@ -5,12 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
-from genai_processor.errors import ReplayError
+from genai_processor.errors import ReplayError, ReplayRefusedError
 from genai_processor.replay.parts import EMPTY, PartList
 from genai_processor.replay.records import Ending, Node, Outcome, State
 from genai_processor.replay.stopping import Latch, named
 from genai_processor.replay.values import failed, outcome_difference
+
+_ENDED: Final = (Ending.VALUE, Ending.FAILURE)
 
 
 class LiveAnswers:
@@ -33,6 +36,7 @@ class LiveAnswers:
         is_known = recorded.ending is Ending.FAILURE or (recorded.ending is Ending.VALUE and recorded.state is State.WHOLE)
         if is_known and (recorded.ending is Ending.FAILURE or parts.digest != recorded.parts.digest):
             self._diverged(node, recorded._replace(ending=Ending.VALUE, state=State.WHOLE, parts=parts))
+        self._latch.unheard.discard(node.key)
 
     def failed(self, node: Node, error_type: str | None, message: str | None = None) -> None:
         """Compare what a model failed with. Only its class: what providers say of it has times and ids of requests in it.
@@ -50,6 +54,23 @@ class LiveAnswers:
         is_other = error_type is not None and then.isidentifier() and then != error_type  # some write a sentence there
         if recorded.ending is Ending.VALUE or (recorded.ending is Ending.FAILURE and is_other):
             self._diverged(node, Outcome(Ending.FAILURE, State.WHOLE, EMPTY, None, error_type, message))
+        self._latch.unheard.discard(node.key)
+
+    def at_end(self) -> None:
+        """Find a model whose recorded answer was not compared, because nobody has waited for the live one to end.
+
+        Raises:
+            Stop: There is one.
+        """
+        plan = self._latch.plan
+        left = [node for node in plan.nodes if node.key in self._latch.unheard and node.outcome.ending in _ENDED]
+        if left:
+            self._latch.stop(
+                ReplayRefusedError(
+                    f"What {named(left[0])} answers was not waited for to its end, so that it could not be compared",
+                    nodes=tuple(node.key for node in left),
+                )
+            )
 
     @contextmanager
     def asking(self, node: Node) -> Iterator[None]:

@@ -138,6 +138,8 @@ class Session(Latch):
                 node=None,
                 where="end",
             )
+        if self._whole and self.unheard:
+            self.live.at_end()
         if not (self.models and self._whole):
             return
         traces = {self.plan.node(key).trace_id for key in self.answered}
@@ -178,6 +180,8 @@ class Session(Latch):
             node = self._first(fit, prompt, frame) if fit else None
             if node is not None:
                 self.answered[node.key] = 1
+                if not self.models:
+                    self.unheard.add(node.key)
                 if leaves_instructions_out(node, prompt):
                     self.uninstructed.add(node.key)
         if node is None:

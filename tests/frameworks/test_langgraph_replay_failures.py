@@ -16,7 +16,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import RunnableLambda
-from support.live_failures import OTHER, SAME, check
+from support.live_failures import OTHER, SAME, check, check_left
 
 
 class Live(BaseChatModel):
@@ -81,3 +81,12 @@ if hasattr(BaseChatModel, "_iter_v2_events"):
 @pytest.mark.parametrize(("recorded", "error", "is_other"), [(*one, one in OTHER) for one in OTHER + SAME])
 def test_a_live_failure_is_compared(ask: Any, recorded: Any, error: Any, is_other: bool) -> None:
     check(ask, recorded, error, is_other=is_other)
+
+
+def test_a_live_stream_that_is_left_could_not_be_compared() -> None:
+    async def main() -> None:
+        async for _ in Streaming().astream("u"):
+            break
+
+    check_left(lambda: next(iter(Streaming().stream("u"))))
+    check_left(lambda: asyncio.run(main()))

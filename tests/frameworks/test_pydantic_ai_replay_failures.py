@@ -13,7 +13,7 @@ pytest.importorskip("pydantic_ai")
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.models.function import FunctionModel
-from support.live_failures import OTHER, SAME, check
+from support.live_failures import OTHER, SAME, check, check_left
 
 
 def run(error: Exception | None) -> None:
@@ -63,3 +63,16 @@ def test_what_an_application_raises_while_it_reads_is_no_failure_of_the_model() 
             raise LookupError
 
     check(lambda _: asyncio.run(main()), SAME[0][0], None, is_other=False)
+
+
+def test_a_live_stream_that_is_left_could_not_be_compared() -> None:
+    async def model(messages: Any, info: Any) -> Any:
+        yield "hel"
+        yield "p"
+
+    async def main() -> None:
+        async with Agent(FunctionModel(stream_function=model)).run_stream("u") as found:
+            async for _ in found.stream_text(delta=True, debounce_by=None):
+                break
+
+    check_left(lambda: asyncio.run(main()))

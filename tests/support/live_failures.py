@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from genai_processor.errors import ReplayDivergence
+from genai_processor.errors import ReplayDivergence, ReplayRefusedError
 from genai_processor.replay import replaying
 from support.plans import Making, failure, says, user
 
@@ -48,3 +48,17 @@ def check(ask: Callable[[Exception | None], object], recorded: Any, error: Excep
     assert (found.node, found.where) == (plan.nodes[0].key, "output")
     assert found.expected != found.got
     assert found.difference
+    assert dict(found.last_valid_boundary.outcomes) == {}
+
+
+def check_left(begin: Callable[[], object]) -> None:
+    """Begin to read what a live model says, and leave it: nobody knows whether that is what is recorded."""
+    made = Making()
+    made.chat("01" * 8, [user("u")], [says("hello")])
+    plan = made.plan()
+    with pytest.raises(ReplayRefusedError, match="to its end") as caught, replaying(plan, models="live"):
+        begin()
+    assert caught.value.nodes == (plan.nodes[0].key,)
+    with replaying(plan, models="live", whole=False) as run:
+        begin()
+    assert dict(run.boundary.outcomes) == {}
