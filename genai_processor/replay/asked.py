@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from typing import Any, NamedTuple, TypeVar, overload
 
 from genai_processor.errors import ReplayRefusedError
 from genai_processor.replay.decisions import Choice, Mode, Plan
 from genai_processor.replay.parts import Part
 from genai_processor.replay.records import Node
+from genai_processor.replay.values import own_value
 from genai_processor.spans.values import quick_loads
 
 
@@ -36,14 +36,14 @@ class Copies(Sequence[Part]):
 
 
 def _own(part: Part) -> Part:
-    return part._replace(value=deepcopy(part.value)) if isinstance(part.value, (dict, list)) else part
+    return part._replace(value=own_value(part.value)) if isinstance(part.value, (dict, list)) else part
 
 
 class NodeRun(NamedTuple):
     """What a recompute function gets.
 
     Attributes:
-        node: The recorded node that it stands for.
+        node: The recorded node that it stands for: the record itself, of which nothing may be changed.
         parts: The input: what came from upstream, or the recorded one in mode `inputs`. Both were found equal. They may be
             changed: the record stays as it is.
         run_id: The replay's id.

@@ -101,8 +101,9 @@ def replaying(
         models: `live` runs the models that the agents have, and compares what they say; only tools are answered then.
         enter: Names of tools that do nothing but run an agent: their bodies run, and what they call is answered. All other
             tools are answered whole. Globs, too, which fit only tools in which the record shows an agent.
-        whole: A run that ends before the record of it did has diverged, and so has a block in which nothing asks for
-            anything that is recorded. Where `models` is `live`, only the latter is checked.
+        whole: A run that ends before the record of it did, by a response or a call of a tool, has diverged, and so has a
+            block in which nothing asks for anything that is recorded. Where `models` is `live`, only the latter is checked,
+            and that each model was listened to until it had answered.
         allow_unverified: Start though some recorded nodes could not be answered.
         raise_on_divergence: Raise what stopped it; else only keep it in `stopped`.
         patience: A call that was cancelled in the record, or never returned, waits until it is cancelled again; after that

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Final, NoReturn
@@ -23,10 +23,12 @@ class Frame:
     """The calls that one run of an agent has been proposed.
 
     Attributes:
+        owner: Whose it is: a block inside of another has frames of its own.
         agent: Key of the composite tool that it runs inside of, or None.
     """
 
-    def __init__(self, agent: str | None = None) -> None:
+    def __init__(self, owner: Proposals, agent: str | None = None) -> None:
+        self.owner = owner
         self.agent = agent
         self.proposals: defaultdict[str, list[Proposal]] = defaultdict(list)
 
@@ -49,7 +51,7 @@ class Proposals:
         self._answerable = answerable
         self._lenient = lenient
         self._executions = Executions(latch.plan)
-        self._root = Frame()
+        self._root = Frame(self)
         self._frames: list[Frame] = [self._root]
         self._recorded: defaultdict[tuple[str, bytes], list[Proposal]] = defaultdict(list)
         self._unseen: set[tuple[str, int]] = set()  # answered calls whose execution nobody recorded
@@ -61,13 +63,13 @@ class Proposals:
 
     def here(self) -> Frame:
         """The run of an agent that this code belongs to."""
-        return _frame.get() or self._root
+        frame = _frame.get()
+        return frame if frame is not None and frame.owner is self else self._root
 
     @contextmanager
     def framed(self, agent: str | None) -> Iterator[None]:
         """One run of an agent, inside of a composite tool (its key) or where the run around it is."""
-        outer = _frame.get()
-        found = Frame(outer.agent if agent is None and outer is not None else agent)
+        found = Frame(self, self.here().agent if agent is None else agent)
         self._frames.append(found)
         token = _frame.set(found)
         try:
@@ -78,9 +80,26 @@ class Proposals:
 
     def are_left(self) -> bool:
         """Whether a call was handed out that was executed in the record, and not yet now."""
+        return any(self._executions.of(one) and not self._spent(one) for one in self._handed_out())
+
+    def not_called(self, traces: Collection[str]) -> Node | None:
+        """What a call came to in one of these traces that was handed out, and that nobody has made.
+
+        Where a call of the same turn did not end well, those beside it may have been cancelled before they began.
+        """
+        every = [(one, self._executions.of(one)) for one in self._handed_out()]
+        cut = {one.node.key for one, nodes in every if any(node.outcome.ending is not Ending.VALUE for node in nodes)}
+        left = [
+            node
+            for one, nodes in every
+            for node in nodes
+            if one.node.key not in cut and node.operation is Operation.TOOL and node.key not in self._latch.answered
+        ]
+        return next((node for node in left if node.trace_id in traces), None)
+
+    def _handed_out(self) -> list[Proposal]:
         with self._latch.lock:
-            every = [one for frame in self._frames for known in frame.proposals.values() for one in known]
-            return any(self._executions.of(one) and not self._spent(one) for one in every)
+            return [one for frame in self._frames for known in frame.proposals.values() for one in known]
 
     def never_returned(self, node: Node) -> bool:
         """See `Executions.never_returned`."""

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from contextvars import copy_context
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from genai_processor.errors import ReplayRefusedError
@@ -201,38 +201,62 @@ def _outcome(job: Job) -> Outcome:
         if inspect.iscoroutine(made):
             made.close()
         raise TypeError(f"The function for {job.run.node.name} returns an awaitable; use areplay")
-    return outcome_of(job.run.node, made)
+    return _made(job, made)
+
+
+def _made(job: Job, made: Any) -> Outcome:
+    try:
+        return outcome_of(job.run.node, made)
+    except Exception as error:  # noqa: BLE001 - what has no canonical form cannot have been recorded
+        return failed(error)
 
 
 # -- tasks ---------------------------------------------------------------------------------------------------------------
 
 
+class _Loop(NamedTuple):
+    """What the tasks of one replay share.
+
+    Attributes:
+        limit: So many functions run at once.
+        pool: The threads for those that are no coroutines. The loop's own may be fewer, and are the application's.
+        over: Set when the replay ends, and cancels what runs.
+    """
+
+    limit: asyncio.Semaphore
+    pool: ThreadPoolExecutor
+    over: asyncio.Event
+
+
 async def _arun(walk: Walk, run_id: str, workers: int | None) -> ReplayResult:
-    limit = asyncio.Semaphore(workers or min(32, (os.cpu_count() or 1) + 4))
+    workers = workers or min(32, (os.cpu_count() or 1) + 4)
+    loop = _Loop(asyncio.Semaphore(workers), ThreadPoolExecutor(workers, "genai-replay"), asyncio.Event())
     running: dict[asyncio.Task[Outcome], Job] = {}
     with REPLAYS.entered(run_id):
         try:
             jobs = walk.ready()
             while jobs or running:
-                running.update((asyncio.create_task(_aoutcome(job, limit)), job) for job in jobs)
+                running.update((asyncio.create_task(_aoutcome(job, loop)), job) for job in jobs)
                 done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     walk.came_back(running.pop(task), task.result())
                 jobs = walk.ready()
         finally:
+            loop.over.set()
             for task in running:
                 task.cancel()
             await _over(running)
+            loop.pool.shutdown(wait=False)
     return walk.result()
 
 
-async def _aoutcome(job: Job, limit: asyncio.Semaphore) -> Outcome:
-    async with limit:
+async def _aoutcome(job: Job, loop: _Loop) -> Outcome:
+    async with loop.limit:
         try:
             made: Any = (
                 job.function(job.run)
                 if inspect.iscoroutinefunction(job.function)
-                else await _in_thread(job.function, job.run)
+                else await _in_thread(job.function, job.run, loop.pool)
             )
             if inspect.isawaitable(made):
                 made = await made
@@ -241,23 +265,24 @@ async def _aoutcome(job: Job, limit: asyncio.Semaphore) -> Outcome:
         except Exception as error:  # noqa: BLE001 - a failure is an outcome
             return failed(error)
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
+            if loop.over.is_set():
                 raise  # it is the replay that is cancelled
             return failed(error)
-    return outcome_of(job.run.node, made)
+    return _made(job, made)
 
 
-async def _in_thread(function: Recompute, run: NodeRun) -> Any:
+async def _in_thread(function: Recompute, run: NodeRun, pool: ThreadPoolExecutor) -> Any:
     """Call a function in a thread, which nobody can cancel, and which is part of the replay: so it is waited for."""
 
     def call() -> Any:
         try:
             return function(run)
-        except asyncio.CancelledError as error:  # of a loop of its own
+        except ReplayRefusedError:
+            raise
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - of which a future does not take all
             return failed(error)
 
-    running = asyncio.ensure_future(asyncio.to_thread(call))
+    running = asyncio.get_running_loop().run_in_executor(pool, copy_context().run, call)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:

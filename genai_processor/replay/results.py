@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from genai_processor.errors import ReplayDivergence
 from genai_processor.replay.decisions import Plan
-from genai_processor.replay.records import Outcome
+from genai_processor.replay.records import EdgeKind, Node, Outcome
+
+ORDERLESS: Final = frozenset({EdgeKind.RETURN, EdgeKind.DELEGATE})
+"""Edges between a composite and what is inside: neither has to be over before the other begins."""
 
 
 class Done(enum.StrEnum):
@@ -39,11 +43,33 @@ class ReplayBoundary(NamedTuple):
 
     Attributes:
         plan: What was replayed.
-        outcomes: Key of each node within -> its outcome. With a node, all are within that it depends on.
+        outcomes: Key of each node within -> its outcome, which was compared or is the recorded one. With a node, all are
+            within that it depends on.
     """
 
     plan: Plan
     outcomes: Mapping[str, Outcome]
+
+
+def boundary_around(plan: Plan, outcomes: Mapping[str, Outcome], uncompared: Collection[str]) -> ReplayBoundary:
+    """The boundary around outcomes, without those that nothing is recorded to compare with, and what depends on them.
+
+    Args:
+        plan: What was replayed.
+        outcomes: Key -> outcome, with each node's those of all that it depends on.
+        uncompared: Keys of nodes that ran, and whose outcome is recorded nowhere.
+    """
+    within: dict[str, Outcome] = {}
+    left = set(uncompared)
+    for node in plan.nodes:  # producers before consumers
+        if node.key not in outcomes:
+            continue
+        needed = {edge.producer for edge in plan.decisions[node.key].edges if edge.kind not in ORDERLESS}
+        if node.key in left or not left.isdisjoint(needed):
+            left.add(node.key)
+        else:
+            within[node.key] = outcomes[node.key]
+    return ReplayBoundary(plan, MappingProxyType(within))
 
 
 class ReplayResult(NamedTuple):
@@ -73,3 +99,17 @@ class ReplayResult(NamedTuple):
     def count(self, done: Done) -> int:
         """How many nodes that became of."""
         return sum(one is done for one in self.nodes.values())
+
+
+def divergence(node: Node, where: str, expected: bytes, got: bytes, different: str) -> ReplayDivergence:
+    """The error that says so."""
+    named = " ".join(filter(None, (node.name, node.tool or node.model)))
+    now, then = got.hex() or "none", expected.hex() or "none"
+    return ReplayDivergence(
+        f"The {where} of {named} ({node.key}) is not what was recorded: {now}, not {then}\n{different}",
+        node=node.key,
+        where=where,
+        expected=expected.hex(),
+        got=got.hex(),
+        difference=different,
+    )

@@ -27,6 +27,7 @@ from genai_processor.replay.live import (
     same_system,
     without_places,
 )
+from genai_processor.replay.live_answers import LiveAnswers
 from genai_processor.replay.parts import Part, PartKind, PartList, Role
 from genai_processor.replay.proposals import Frame, Proposals
 from genai_processor.replay.records import Ending, Node, Operation, Outcome, State
@@ -44,7 +45,7 @@ class Session(Latch):
         run_id: The replay's id.
         models: Model calls are answered, too.
         enter: Globs over tools that are agents: their bodies run, and what they call is answered.
-        whole: The run must ask for every recorded response of the traces that it replays.
+        whole: The run must ask for every recorded response of the traces that it replays, and for what these call.
         allow_unverified: Start though some nodes cannot be replayed; whatever asks for one of these stops.
         patience: For how many seconds a call that never returned waits to be cancelled; None for as long as it takes.
     """
@@ -64,6 +65,7 @@ class Session(Latch):
         self.run_id = run_id
         self.models = models
         self.patience = patience
+        self.live = LiveAnswers(self)
         self._enter = enter
         self._whole = whole
         self.uninstructed: set[str] = set()  # answered, though the record lacks instructions that there are now
@@ -136,6 +138,8 @@ class Session(Latch):
                 node=None,
                 where="end",
             )
+        if self._whole and self.unheard:
+            self.live.at_end()
         if not (self.models and self._whole):
             return
         traces = {self.plan.node(key).trace_id for key in self.answered}
@@ -147,6 +151,8 @@ class Session(Latch):
                 node=left[0],
                 where="end",
             )
+        if (node := self._proposals.not_called(traces)) is not None:
+            self.diverged(f"The run has ended, but in the record {named(node)} was called", node=node, where="end")
 
     # -- models ------------------------------------------------------------------------------------------------------
 
@@ -174,6 +180,8 @@ class Session(Latch):
             node = self._first(fit, prompt, frame) if fit else None
             if node is not None:
                 self.answered[node.key] = 1
+                if not self.models:
+                    self.unheard.add(node.key)
                 if leaves_instructions_out(node, prompt):
                     self.uninstructed.add(node.key)
         if node is None:
@@ -257,16 +265,7 @@ class Session(Latch):
         Raises:
             Stop: It is not what was recorded.
         """
-        recorded = node.outcome.parts
-        if node.outcome.ending is Ending.VALUE and node.outcome.state is State.WHOLE and parts.digest != recorded.digest:
-            self.diverged(
-                f"The output of {named(node)} is not what was recorded",
-                node=node,
-                where="output",
-                expected=recorded.digest,
-                got=parts.digest,
-                different=difference(recorded, parts),
-            )
+        self.live.said(node, parts)
         self._proposals.expect(node, parts, [part.call_id or "" for part in parts])
 
     # -- tools -------------------------------------------------------------------------------------------------------

@@ -7,14 +7,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import MappingProxyType
-from typing import Final, NoReturn
+from typing import NoReturn
 
 from genai_processor.errors import ReplayDivergence, ReplayError, ReplayRefusedError
 from genai_processor.replay.decisions import Plan
-from genai_processor.replay.records import EdgeKind, Node, Operation, Outcome
-from genai_processor.replay.results import ReplayBoundary
-
-_ORDERLESS: Final = (EdgeKind.RETURN, EdgeKind.DELEGATE)
+from genai_processor.replay.records import Node, Operation, Outcome
+from genai_processor.replay.results import ORDERLESS, ReplayBoundary
 
 
 class Stop(BaseException):
@@ -33,6 +31,7 @@ class Latch:
         self.lock = threading.RLock()
         self.stopped: ReplayError | None = None
         self.answered: dict[str, int] = {}
+        self.unheard: set[str] = set()  # asked of live models, whose answers have not been compared
         self._ended = False
         self._runs = 0
         self._wake: dict[int, Callable[[], object]] = {}
@@ -100,7 +99,9 @@ class Latch:
         """What has been answered, as far as all that it depends on has been, too."""
         outcomes: dict[str, Outcome] = {}
         edges = {
-            key: [edge for edge in self.plan.decisions[key].edges if edge.kind not in _ORDERLESS] for key in self.answered
+            key: [edge for edge in self.plan.decisions[key].edges if edge.kind not in ORDERLESS]
+            for key in self.answered
+            if key not in self.unheard
         }
         # Nobody asks for a handoff, which the framework makes itself: what came of it is in the next model's input.
         handed = {edge.producer for found in edges.values() for edge in found}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from itertools import zip_longest
 from typing import Any
 
@@ -40,29 +41,35 @@ def outcome_of(node: Node, made: Any) -> Outcome:
         node: The recorded node. What a function cannot say (roles, the class of the finish reason, the place of a call in
             its turn) is taken from its outcome.
         made: An `Outcome`; a part or several, in order; or a value: a model's text, a tool's result, a list of documents.
+            Whoever made it may change it afterwards.
     """
     if isinstance(made, Outcome):
-        return made
+        return made._replace(parts=part_list(own_parts(made.parts, node.outcome.parts)))
     parts = _parts_of(node, made)
     return Outcome(Ending.VALUE, State.WHOLE, parts, node.outcome.finish)
 
 
 def failed(error: BaseException) -> Outcome:
     """What a recompute function raised, as an outcome."""
-    return Outcome(Ending.FAILURE, State.WHOLE, EMPTY, None, type(error).__qualname__, str(error))
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - one that cannot say what it is failed all the same
+        message = ""
+    return Outcome(Ending.FAILURE, State.WHOLE, EMPTY, None, type(error).__qualname__, message)
 
 
 def _parts_of(node: Node, made: Any) -> PartList:
     recorded = node.outcome.parts
     first = recorded[0] if len(recorded) else None
     if isinstance(made, Part):
-        return part_list(placed([made]))
+        return part_list(placed(own_parts([made], recorded)))
     if isinstance(made, PartList):
-        return made
+        return part_list(own_parts(made, recorded))
     if isinstance(made, (list, tuple)) and made and all(isinstance(one, Part) for one in made):
-        return part_list(placed(made))
+        return part_list(placed(own_parts(made, recorded)))
     if node.operation is Operation.INFERENCE:
         return part_list([text_part(made if isinstance(made, str) else json.dumps(made, default=str))])
+    made = own_value(made)
     if node.operation in (Operation.RETRIEVAL, Operation.RERANKING) and isinstance(made, (list, tuple)):
         role = first.role if first is not None else Role.TOOL
         digests = (part_digest(role, PartKind.DOCUMENT, None, one) for one in made)
@@ -72,6 +79,28 @@ def _parts_of(node: Node, made: Any) -> PartList:
     if first is not None:
         return part_list([with_value(first, made)])
     return part_list([result_part(node.tool, made, node.call_id)])
+
+
+def own_value(value: Any) -> Any:
+    """A value that nobody else can change."""
+    return deepcopy(value) if isinstance(value, (dict, list)) else value
+
+
+def own_parts(parts: Iterable[Part], known: Iterable[Part]) -> list[Part]:
+    """Parts that somebody made, each with the digest of what it says now: one made of another may still have that one's.
+
+    Args:
+        parts: The parts.
+        known: Parts whose digests are right unless somebody has changed the value in its place. It may not have been kept.
+    """
+    right = {id(part) for part in known if part.missing or not isinstance(part.value, (dict, list))}
+    return [
+        part if id(part) in right or _is_digest_only(part) else with_value(part, own_value(part.value)) for part in parts
+    ]
+
+
+def _is_digest_only(part: Part) -> bool:
+    return part.missing and part.value is None
 
 
 def placed(parts: Iterable[Part]) -> list[Part]:
@@ -124,11 +153,17 @@ def outcome_difference(expected: Outcome, got: Outcome) -> str:
 def _shown(part: Part | None) -> str:
     if part is None:
         return "nothing"
-    if part.value is None:
-        value = "(value not kept)"
-    else:
-        value = part.value if isinstance(part.value, str) else json.dumps(part.value, default=str, ensure_ascii=False)
+    value = part.value if isinstance(part.value, str) else _as_text(part.value)
     value = value if len(value) <= _SHOWN else value[: _SHOWN - 1] + "…"
     named = f" {part.tool}" if part.tool else ""
     at = "" if part.position is None else f" #{part.position}"
     return f"{part.role.value} {part.kind.value}{named}{at} {value!r}"
+
+
+def _as_text(value: Any) -> str:
+    if value is None:
+        return "(value not kept)"
+    try:
+        return json.dumps(value, default=str, ensure_ascii=False)
+    except Exception:  # noqa: BLE001 - what a function made may be anything
+        return f"(a {type(value).__name__} that cannot be shown)"

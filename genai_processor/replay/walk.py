@@ -18,8 +18,8 @@ from genai_processor.replay.decisions import Plan
 from genai_processor.replay.digests import input_digest
 from genai_processor.replay.parts import Part, PartList, part_list
 from genai_processor.replay.records import Edge, EdgeKind, Ending, Node, Outcome
-from genai_processor.replay.results import Done, ReplayBoundary, ReplayResult
-from genai_processor.replay.values import difference, outcome_difference, outcome_of, with_value
+from genai_processor.replay.results import Done, ReplayBoundary, ReplayResult, boundary_around, divergence
+from genai_processor.replay.values import difference, outcome_difference, outcome_of, own_parts, with_value
 
 _ORDERLESS = frozenset({EdgeKind.RETURN})
 _COMPARED = frozenset(Done) - {Done.REFUSED, Done.COVERED}
@@ -173,7 +173,7 @@ class Walk:
             if key in self._ranks and not self._counts(key) and one is not Done.DIVERGED:
                 done[key] = Done.NOT_REACHED
         kept = MappingProxyType(outcomes)
-        boundary = ReplayBoundary(self._plan, kept)
+        boundary = boundary_around(self._plan, kept, self._uncompared())
         found: list[ReplayDivergence] = []
         for at, (key, error) in sorted(self._divergences.items()):
             if self._collect or at == self._first:
@@ -183,6 +183,11 @@ class Walk:
         for error in found:
             error.last_valid_boundary = boundary
         return ReplayResult(self._run_id, self._plan, MappingProxyType(done), kept, tuple(found), boundary)
+
+    def _uncompared(self) -> set[str]:
+        """The keys of nodes that ran, and whose outcome is recorded nowhere: it may be what made another one diverge."""
+        ran = (Done.RECOMPUTED, Done.RAN_ON_RECORD)
+        return {key for key, one in self._done.items() if one in ran and not self._plan.node(key).outcome.digest}
 
     def _counts(self, key: str) -> bool:
         """Whether a node's outcome is within the boundary: after a divergence, only what comes before it in order."""
@@ -241,7 +246,8 @@ class Walk:
                     parts[edge.slot] = with_value(slot, changed.value)
         arrange = by_name(self._arrange, node)
         if arrange is not None:
-            return part_list(arrange(node, tuple(node.inputs.parts if parts is None else parts)))
+            given = tuple(Copies(node.inputs.parts if parts is None else parts))
+            return part_list(own_parts(arrange(node, given), given))
         return node.inputs.parts if parts is None else part_list(parts)
 
     def _edges(self, key: str) -> Sequence[Edge]:
@@ -289,17 +295,3 @@ class Walk:
         self._first = min(self._first, at)
         error = divergence(node, where, expected, got, different)
         self._divergences[at] = node.key, error
-
-
-def divergence(node: Node, where: str, expected: bytes, got: bytes, different: str) -> ReplayDivergence:
-    """The error that says so."""
-    named = " ".join(filter(None, (node.name, node.tool or node.model)))
-    now, then = got.hex() or "none", expected.hex() or "none"
-    return ReplayDivergence(
-        f"The {where} of {named} ({node.key}) is not what was recorded: {now}, not {then}\n{different}",
-        node=node.key,
-        where=where,
-        expected=expected.hex(),
-        got=got.hex(),
-        difference=different,
-    )

@@ -130,6 +130,19 @@ def test_a_call_is_answered_that_the_record_has_and_whose_response_is_in_the_his
         assert graph.invoke(calling("q"))["messages"][-1].content == "found"
 
 
+def test_a_graph_that_no_longer_makes_the_last_recorded_call_has_diverged(trap: Trap) -> None:
+    made = Making()
+    call = calls("search", {"query": "q"}, "c1")
+    made.chat("01" * 8, [user("u")], [call])
+    tool = made.tool("02" * 8, call, "found")
+    model, graph = TrappedModel(trap=trap), tools_only(ToolNode([search_tool(trap)]))
+    with replaying(made.plan()):
+        graph.invoke({"messages": [("user", "u"), model.invoke("u")]})
+    with pytest.raises(ReplayDivergence) as caught, replaying(made.plan()):
+        model.invoke("u")
+    assert (caught.value.node, caught.value.where) == (tool.key, "end")
+
+
 def nested(trap: Trap) -> Making:
     """A tool with a graph inside, in the record."""
     made = Making()

@@ -17,7 +17,8 @@ from support.losses import lose, poorer
 from support.random_runs import CONTRADICTIONS, SAYS_WHAT_IS_MISSING
 from support.runs import told
 
-from genai_processor.replay import Choice, Declared, NodeRun, Plan, Planner, areplay, plan, replay
+from genai_processor.replay import Choice, Declared, NodeRun, Plan, Planner, ReplayBoundary, areplay, plan, replay, resume
+from genai_processor.replay.results import Done
 from genai_processor.spans.otlp import read_spans
 from genai_processor.spans.records import Span
 
@@ -161,3 +162,25 @@ def test_a_recording_against_itself_never_diverges(folder: Path) -> None:
                     assert set(result.nodes) == {node.key for node in found.nodes}
                     for key, outcome in result.outcomes.items():
                         assert outcome.digest == found.node(key).outcome.digest
+
+
+def _depends_on(found: Plan, key: str) -> set[str]:
+    """A node and all that it depends on."""
+    known, todo = set[str](), [key]
+    while todo:
+        if (at := todo.pop()) not in known:
+            known.add(at)
+            todo += [edge.producer for edge in (*found.decisions[at].edges, *found.edges_into(at))]
+    return known
+
+
+@by_folder
+def test_resuming_from_any_node_comes_to_the_same_as_the_whole_replay(folder: Path) -> None:
+    for name, spans in recordings(folder):
+        made = plan(spans, declared=ALL)
+        whole = replay(made, _as_recorded, workers=1)
+        for node in made.nodes:
+            within = {key: whole.outcomes[key] for key in _depends_on(made, node.key) if key in whole.outcomes}
+            again = resume(ReplayBoundary(made, within), _as_recorded, workers=1)
+            assert again.outcomes == whole.outcomes, f"{name} from {node.key}"
+            assert {key for key, done in again.nodes.items() if done is Done.RESUMED} == set(within)

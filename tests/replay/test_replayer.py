@@ -13,7 +13,7 @@ from support.plans import Making, answered, calls, failure, retrievals, says, us
 from genai_processor.errors import ReplayDivergence, ReplayRefusedError
 from genai_processor.replay.asked import NodeRun
 from genai_processor.replay.decisions import Choice, Mode, Plan, Reason
-from genai_processor.replay.records import EdgeKind, Ending, Outcome
+from genai_processor.replay.records import EdgeKind, Ending, Outcome, State
 from genai_processor.replay.replayer import areplay, aresume, replay, resume
 from genai_processor.replay.results import Done
 from genai_processor.replay.values import outcome_of
@@ -146,6 +146,26 @@ def test_resuming_keeps_what_was_valid_and_runs_the_rest() -> None:
     assert again.nodes == result.nodes
 
 
+def test_what_could_not_be_compared_is_run_again_when_a_replay_is_resumed() -> None:
+    made = Making()
+    call = calls("search", {"query": "q"}, "c")
+    made.chat("01" * 8, [user("u")], [call], reasons=(Reason.CONSTANT_INPUTS,))
+    made.tool("02" * 8, call, "found")
+    made.chat("03" * 8, [user("v")], [says("a")], reasons=(Reason.CONSTANT_INPUTS,))
+    withheld = made.nodes[0].outcome._replace(ending=Ending.UNKNOWN, state=State.WITHHELD)
+    made.nodes[0] = made.nodes[0]._replace(outcome=withheld)
+    plan = made.plan()
+    first, tool, other = (node.key for node in plan.nodes)
+    said = {first: calls("search", {"query": "other"}, "c"), other: says("a")}
+    result = replay(plan, {"chat": lambda run: said[run.node.key]}, raise_on_divergence=False)
+    assert [(error.node, error.where) for error in result.divergences] == [(tool, "input")]
+    assert set(result.boundary.outcomes) == {other}
+    said[first] = call
+    again = resume(result.boundary, {"chat": lambda run: said[run.node.key]})
+    assert list(again.nodes.values()) == [Done.RECOMPUTED, Done.INJECTED, Done.RESUMED]
+    assert set(again.boundary.outcomes) == {other}  # what follows from it stands and falls with it
+
+
 def test_unsound_modes_are_refused_before_anything_runs() -> None:
     plan = retrievals().plan()
     for modes in ({"search": "inputs"}, {"search": Mode.INPUTS}):
@@ -248,17 +268,19 @@ def test_what_is_inside_an_injected_composite_is_covered() -> None:
     assert result.nodes[tool.key] is Done.INJECTED
 
 
-def test_branches_run_side_by_side() -> None:
+@pytest.mark.parametrize("count", [2, 40])
+def test_branches_run_side_by_side(count: int) -> None:
     made = Making()
-    for n in range(2):
+    for n in range(count):
         made.chat(f"{n + 1:016x}", [user(f"u{n}")], [says("a")], reasons=(Reason.CONSTANT_INPUTS,))
-    both = threading.Barrier(2, timeout=20)
+    together = threading.Barrier(count, timeout=20)
 
-    def together(run: NodeRun) -> str:
-        both.wait()
+    def at_once(run: NodeRun) -> str:
+        together.wait()
         return "a"
 
-    assert replay(made.plan(), together).count(Done.RECOMPUTED) == 2
+    assert replay(made.plan(), at_once, workers=count).count(Done.RECOMPUTED) == count
+    assert asyncio.run(areplay(made.plan(), at_once, workers=count)).count(Done.RECOMPUTED) == count
 
 
 def test_coroutine_functions_need_areplay() -> None:

@@ -73,7 +73,14 @@ def test_a_cancellation_inside_a_function_is_its_failure_and_not_the_replays() -
         task.cancel("mine")
         await task
 
+    async def itself(run: NodeRun) -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel("mine")
+        await asyncio.sleep(0)
+
     plan = branches(1, failure("CancelledError", "mine"))
+    assert asyncio.run(areplay(plan, itself)).count(Done.RECOMPUTED) == 1
     assert replay(plan, function).count(Done.RECOMPUTED) == 1
     assert asyncio.run(areplay(plan, function)).count(Done.RECOMPUTED) == 1
     assert asyncio.run(areplay(plan, coroutine)).count(Done.RECOMPUTED) == 1

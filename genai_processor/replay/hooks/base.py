@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from copy import deepcopy
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from genai_processor.errors import ReplayRefusedError
 from genai_processor.hooks import Hook as AnyHook
 from genai_processor.hooks import Target as AnyTarget
 from genai_processor.replay.executions import Answer
 from genai_processor.replay.handed_back import Make, exception_of
-from genai_processor.replay.records import Ending
+from genai_processor.replay.records import Ending, Node
 from genai_processor.replay.session import Session
 from genai_processor.replay.stopping import Stop, named
 from genai_processor.spans.values import quick_loads
@@ -23,6 +23,8 @@ from genai_processor.spans.values import quick_loads
 Wrapper = Callable[[Session, Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]
 """Called instead of a target: with the session, the target, what it is bound to (None for a function), and the arguments."""
 
+
+_OVER: Final = object()
 
 Target = AnyTarget[Wrapper]
 Hook = AnyHook[Wrapper]
@@ -87,6 +89,26 @@ def _which(answer: Answer) -> str:
 
 def _keys(answer: Answer) -> tuple[str, ...]:
     return () if answer.node is None else (answer.node.key,)
+
+
+def compared(session: Session, node: Node, pieces: Iterator[Any]) -> Iterator[Any]:
+    """The pieces of a live model's stream; what it fails with is compared, and not what whoever reads it does."""
+    while True:
+        with session.live.asking(node):
+            piece = next(pieces, _OVER)
+        if piece is _OVER:
+            return
+        yield piece
+
+
+async def acompared(session: Session, node: Node, pieces: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    """As `compared`, of an asynchronous stream."""
+    while True:
+        with session.live.asking(node):
+            piece = await anext(pieces, _OVER)
+        if piece is _OVER:
+            return
+        yield piece
 
 
 def bound_to(method: Any, instance: Any) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from genai_processor.errors import ReplayRefusedError
 from genai_processor.replay.handed_back import exception_of
-from genai_processor.replay.hooks.base import Hook, Target, arguments_mapping, arguments_text, bound_to
+from genai_processor.replay.hooks.base import Hook, Target, acompared, arguments_mapping, arguments_text, bound_to, compared
 from genai_processor.replay.live import Message, Prompt, parts_of
 from genai_processor.replay.parts import PartKind
 from genai_processor.replay.records import Ending, Node
@@ -41,7 +41,7 @@ def _generate(
     node = _node(session, args[0] if args else kwargs["messages"])
     if session.models:
         return _result(session, node)
-    with _as_asked():
+    with _as_asked(), session.live.asking(node):
         result = wrapped(*args, **kwargs)
     session.answered_live(node, _said(result.generations[0].message))
     return result
@@ -57,7 +57,7 @@ async def _agenerated(session: Session, wrapped: Callable[..., Any], args: tuple
     node = _node(session, args[0] if args else kwargs["messages"])
     if session.models:
         return _result(session, node)
-    with _as_asked():
+    with _as_asked(), session.live.asking(node):
         result = await wrapped(*args, **kwargs)
     session.answered_live(node, _said(result.generations[0].message))
     return result
@@ -83,7 +83,7 @@ def _stream(
 
 def _compared(session: Session, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Iterator[Any]:
     node, whole = _node(session, _input(instance, args, kwargs)), None
-    for chunk in wrapped(*args, **kwargs):
+    for chunk in compared(session, node, wrapped(*args, **kwargs)):
         whole = chunk if whole is None else whole + chunk
         if _is_last(chunk):
             session.answered_live(node, _said(whole))
@@ -103,7 +103,7 @@ async def _acompared(
 ) -> AsyncIterator[Any]:
     node, whole = _node(session, _input(instance, args, kwargs)), None
     async with aclosing(wrapped(*args, **kwargs)) as chunks:
-        async for chunk in chunks:
+        async for chunk in acompared(session, node, chunks):
             whole = chunk if whole is None else whole + chunk
             if _is_last(chunk):
                 session.answered_live(node, _said(whole))
@@ -135,7 +135,7 @@ def _iterated(session: Session, wrapped: Callable[..., Any], args: tuple[Any, ..
         yield from bound_to(wrapped, SimpleNamespace(_stream=lambda *_, **__: iter([chunk])))(*args, **kwargs)
         return
     is_compared = False
-    for event in wrapped(*args, **kwargs):
+    for event in compared(session, node, wrapped(*args, **kwargs)):
         is_compared = is_compared or _compare_once_done(session, node, kwargs["stream"])
         yield event
 
@@ -161,7 +161,7 @@ async def _aiterated(
     if not session.models:
         is_compared = False
         async with aclosing(wrapped(*args, **kwargs)) as events:
-            async for event in events:
+            async for event in acompared(session, node, events):
                 is_compared = is_compared or _compare_once_done(session, node, kwargs["stream"])
                 yield event
         return

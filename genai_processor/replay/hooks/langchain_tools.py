@@ -7,10 +7,7 @@ A tool in LangGraph's `ToolNode` is answered there (`hooks.langgraph`), where it
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from functools import wraps
+from collections.abc import Callable
 from typing import Any, Final
 
 from genai_processor.replay.executions import Answer
@@ -19,22 +16,9 @@ from genai_processor.replay.hooks.langchain import MODULES
 from genai_processor.replay.records import Ending
 from genai_processor.replay.session import Session
 
-_answered: Final[ContextVar[bool]] = ContextVar("genai_processor_replay_tool_answered", default=False)
-"""The tool that runs here has been answered already, by whoever calls it."""
-
-
-@contextmanager
-def as_answered(*, inside: bool = False) -> Iterator[None]:
-    """What is inside runs a tool that has been answered.
-
-    Args:
-        inside: It is the body of that tool: what it calls has not been answered.
-    """
-    token = _answered.set(not inside)
-    try:
-        yield
-    finally:
-        _answered.reset(token)
+_ANSWERED: Final = "_genai_processor_replay_answered"
+"""What a tool has that has been answered already, by whoever runs it. The tool has it and not its context: in that, error
+handlers and callbacks of the application run, too, and what they call has not been answered."""
 
 
 def as_recorded(session: Session, tool: Any, answer: Answer) -> Any:
@@ -50,32 +34,24 @@ def as_recorded(session: Session, tool: Any, answer: Answer) -> Any:
     changed: dict[str, Any] = {"response_format": "content"}
     if "coroutine" in type(tool).model_fields:  # without one, asynchronous runs would wait in a thread
         changed["coroutine"] = arun
-    return _with(tool, changed, _run=run, _arun=arun)
+    return _with(tool, changed, _run=run, _arun=arun, **{_ANSWERED: True})
 
 
 def entered(tool: Any) -> Any:
-    """A tool that is as the given one, and in whose body calls are answered again."""
-    run, arun = tool._run, tool._arun
-
-    @wraps(run)  # its signature tells what it wants to be given
-    def entered_run(*args: Any, **kwargs: Any) -> Any:
-        with as_answered(inside=True):
-            return run(*args, **kwargs)
-
-    @wraps(arun)
-    async def entered_arun(*args: Any, **kwargs: Any) -> Any:
-        with as_answered(inside=True):
-            return await arun(*args, **kwargs)
-
-    return _with(tool, {}, _run=entered_run, _arun=entered_arun)
+    """A tool that is as the given one, and whose body runs; what that calls is answered."""
+    return _with(tool, {}, _run=tool._run, _arun=tool._arun, **{_ANSWERED: True})
 
 
-def _with(model: Any, changed: dict[str, Any], **methods: Any) -> Any:
+def _with(model: Any, changed: dict[str, Any], **own: Any) -> Any:
     """A copy of one of LangChain's models, which let nobody set what is no field of theirs."""
     copied = model.model_copy(update=changed)
-    for name, method in methods.items():
-        object.__setattr__(copied, name, method)
+    for name, value in own.items():
+        object.__setattr__(copied, name, value)
     return copied
+
+
+def _is_answered(tool: Any) -> bool:
+    return _ANSWERED in vars(tool)
 
 
 def _interrupt(message: str) -> BaseException:
@@ -115,20 +91,19 @@ def _literal(value: ast.expr) -> Any:
 
 
 def _run(session: Session, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if _answered.get():
+    if _is_answered(instance):
         return wrapped(*args, **kwargs)
     answer = _called(session, instance, args, kwargs)
     if answer.node is not None and session.enters(answer.node):
-        with session.frame(answer.node.key), as_answered():
+        with session.frame(answer.node.key):
             return bound_to(wrapped, entered(instance))(*args, **kwargs)
-    with as_answered():
-        return bound_to(wrapped, as_recorded(session, instance, answer))(*args, **kwargs)
+    return bound_to(wrapped, as_recorded(session, instance, answer))(*args, **kwargs)
 
 
 def _arun(
     session: Session, wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    return wrapped(*args, **kwargs) if _answered.get() else _aran(session, wrapped, instance, args, kwargs)
+    return wrapped(*args, **kwargs) if _is_answered(instance) else _aran(session, wrapped, instance, args, kwargs)
 
 
 async def _aran(
@@ -136,10 +111,9 @@ async def _aran(
 ) -> Any:
     answer = _called(session, instance, args, kwargs)
     if answer.node is not None and session.enters(answer.node):
-        with session.frame(answer.node.key), as_answered():
+        with session.frame(answer.node.key):
             return await bound_to(wrapped, entered(instance))(*args, **kwargs)
-    with as_answered():
-        return await bound_to(wrapped, as_recorded(session, instance, answer))(*args, **kwargs)
+    return await bound_to(wrapped, as_recorded(session, instance, answer))(*args, **kwargs)
 
 
 def _called(session: Session, tool: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Answer:

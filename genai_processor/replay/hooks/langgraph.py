@@ -11,7 +11,7 @@ from contextlib import aclosing
 from typing import Any
 
 from genai_processor.replay.hooks.base import Hook, Target, as_ever
-from genai_processor.replay.hooks.langchain_tools import as_answered, as_recorded, entered
+from genai_processor.replay.hooks.langchain_tools import as_recorded, entered
 from genai_processor.replay.session import Session
 
 
@@ -25,10 +25,9 @@ def _execute(
     call = request.tool_call
     answer = session.called(call["name"], call["id"], call["args"])
     if answer.node is not None and session.enters(answer.node):
-        with session.frame(answer.node.key), as_answered():
+        with session.frame(answer.node.key):
             return wrapped(request.override(tool=entered(request.tool)), *rest[0], **rest[1])
-    with as_answered():
-        return wrapped(request.override(tool=as_recorded(session, request.tool, answer)), *rest[0], **rest[1])
+    return wrapped(request.override(tool=as_recorded(session, request.tool, answer)), *rest[0], **rest[1])
 
 
 def _aexecute(
@@ -45,10 +44,9 @@ async def _aexecuted(session: Session, wrapped: Callable[..., Any], args: tuple[
     call = request.tool_call
     answer = session.called(call["name"], call["id"], call["args"])
     if answer.node is not None and session.enters(answer.node):
-        with session.frame(answer.node.key), as_answered():
+        with session.frame(answer.node.key):
             return await wrapped(request.override(tool=entered(request.tool)), *rest[0], **rest[1])
-    with as_answered():
-        return await wrapped(request.override(tool=as_recorded(session, request.tool, answer)), *rest[0], **rest[1])
+    return await wrapped(request.override(tool=as_recorded(session, request.tool, answer)), *rest[0], **rest[1])
 
 
 def _stream(

@@ -15,13 +15,15 @@ from typing import Any, Final
 from genai_processor.errors import ReplayRefusedError
 from genai_processor.replay.executions import Answer
 from genai_processor.replay.handed_back import exception_of
-from genai_processor.replay.hooks.base import Hook, Target, arguments_text, value_of
+from genai_processor.replay.hooks.base import Hook, Target, acompared, arguments_text, value_of
 from genai_processor.replay.live import Message, Prompt, parts_of
 from genai_processor.replay.parts import PartKind
 from genai_processor.replay.records import Ending, Node
 from genai_processor.replay.session import Session
 
 MODULES: Final = ("agents.exceptions",)
+_FAILED: Final = ("response.incomplete", "response.failed", "error", "response.error")
+"""Events that the SDK makes a failure of."""
 _HIDDEN: Final = "Error details are redacted."
 
 
@@ -46,7 +48,8 @@ def _replay_model(session: Session, live: Any, agent: Any) -> Any:
             node = session.asked(_prompt(agent, system_instructions, input))
             if live is None:
                 return _response(session, node)
-            response = await live.get_response(system_instructions, input, *args, **kwargs)
+            with session.live.asking(node):
+                response = await live.get_response(system_instructions, input, *args, **kwargs)
             session.answered_live(node, parts_of(messages_of([item.model_dump() for item in response.output])))
             return response
 
@@ -57,10 +60,13 @@ def _replay_model(session: Session, live: Any, agent: Any) -> Any:
             if live is None:
                 yield _completed(_response(session, node))
                 return
-            async for event in live.stream_response(system_instructions, input, *args, **kwargs):
+            events = aiter(live.stream_response(system_instructions, input, *args, **kwargs))
+            async for event in acompared(session, node, events):
                 if event.type == "response.completed":  # before anybody runs what it calls
                     output = event.response.output
                     session.answered_live(node, parts_of(messages_of([item.model_dump() for item in output])))
+                elif event.type in _FAILED:
+                    session.live.failed(node, None, event.type)
                 yield event
 
         def __getattr__(self, name: str) -> Any:  # what a model may have beside: only a live one has it

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from genai_processor.errors import ReplayRefusedError
 from genai_processor.replay.handed_back import exception_of
-from genai_processor.replay.hooks.base import Hook, Target, arguments_text, as_ever, handed
+from genai_processor.replay.hooks.base import Hook, Target, acompared, arguments_text, as_ever, handed
 from genai_processor.replay.live import Message, Prompt, parts_of
 from genai_processor.replay.parts import PartKind
 from genai_processor.replay.records import Ending
@@ -71,7 +71,8 @@ def _model(session: Session, given: Any, agent: Any = None) -> Any:
             node = session.asked(_prompt(messages, model_request_parameters, agent))
             if session.models:
                 return _response(session, node)
-            response = await super().request(messages, model_settings, model_request_parameters)
+            with session.live.asking(node):
+                response = await super().request(messages, model_settings, model_request_parameters)
             session.answered_live(node, parts_of(messages_of([response])))
             return response
 
@@ -85,7 +86,9 @@ def _model(session: Session, given: Any, agent: Any = None) -> Any:
                     yield stream
                 return
             live = super().request_stream(messages, model_settings, model_request_parameters, run_context)
-            async with live as stream:
+            async with AsyncExitStack() as stack:
+                with session.live.asking(node):
+                    stream = await stack.enter_async_context(live)
                 _compare_at_end(session, node, stream)
                 yield stream
 
@@ -137,7 +140,7 @@ def _compare_at_end(session: Session, node: Any, stream: Any) -> None:
     events = stream._get_event_iterator
 
     async def compared() -> AsyncIterator[Any]:
-        async for event in events():
+        async for event in acompared(session, node, events()):
             yield event
         session.answered_live(node, parts_of(messages_of([stream.get()])))
 
