@@ -89,15 +89,16 @@ def pays_there(folder: Path) -> Body:
 
 def dies_unseen(step: str) -> Script:
     """The model asks for a refund; the first process is killed as the result is on its way to the model."""
-    return [refund(f"toolu_{step}", "o9")], _die_unseen if step == "first" else "done"
+    return [refund(f"toolu_{step}", "o9")], die_unseen if step == "first" else "done"
 
 
 def dies_unseen_asks(step: str) -> tuple[Asks, ...]:
     """As `dies_unseen`, for a model that gives its calls ids of its own."""
-    return [ask()], _die_unseen if step == "first" else []
+    return [ask()], die_unseen if step == "first" else []
 
 
-def _die_unseen() -> NoReturn:
+def die_unseen() -> NoReturn:
+    """The process is killed while its one call has ended well, and no model has seen that."""
     _make_sure("returned")
     die()
 
