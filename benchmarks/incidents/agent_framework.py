@@ -26,14 +26,22 @@ from agent_framework import (
 
 from benchmarks.incidents.bodies import Late, hangs_beside, hangs_first, on_the_loop, pays, pays_in_thread
 from benchmarks.incidents.kit import Incident, Run, Story, World, run_again, told
-from benchmarks.incidents.other_process import die, in_two_processes, land, main, pays_and_dies
-from benchmarks.incidents.scripts import WRONG, Ask, ask
+from benchmarks.incidents.other_process import (
+    die,
+    dies_unseen_asks,
+    in_two_processes,
+    land,
+    main,
+    pays_and_dies,
+    pays_there,
+)
+from benchmarks.incidents.scripts import WRONG, Asks, ask, next_asks
 
 
 class Scripted(FunctionInvocationLayer[Any], BaseChatClient[Any]):
     """Proposes the calls of a script, turn by turn, under new ids; then says that it is done."""
 
-    def __init__(self, *script: list[Ask], same_ids: bool = False) -> None:
+    def __init__(self, *script: Asks, same_ids: bool = False) -> None:
         super().__init__()
         self.script = list(script)
         self.asked: list[str] = []
@@ -43,7 +51,7 @@ class Scripted(FunctionInvocationLayer[Any], BaseChatClient[Any]):
     def _inner_get_response(self, *, messages: Any, stream: bool, options: Any, **kwargs: Any) -> Any:
         self.told += [content.result for content in messages[-1].contents if content.type == "function_result"]
         contents = []
-        for name, arguments in self.script.pop(0) if self.script else []:
+        for name, arguments in next_asks(self.script):
             self.asked.append(f"toolu_{name}_same" if self.same_ids else f"toolu_{uuid4()}")
             contents.append(Content.from_function_call(self.asked[-1], name, arguments=json.dumps(arguments)))
         contents = contents or [Content.from_text("done")]
@@ -59,7 +67,7 @@ class Scripted(FunctionInvocationLayer[Any], BaseChatClient[Any]):
             yield ChatResponseUpdate(role="assistant", contents=[content])
 
 
-def agent(tools: list[Any], *script: list[Ask], same_ids: bool = False, **more: Any) -> Agent[Any]:
+def agent(tools: list[Any], *script: Asks, same_ids: bool = False, **more: Any) -> Agent[Any]:
     return Agent(client=Scripted(*script, same_ids=same_ids), tools=tools, **more)
 
 
@@ -126,7 +134,7 @@ async def late_in_a_thread(world: World) -> None:
     await late.is_run_again(*twice(agent([unasked(late.refund)], [ask()], [ask()])))
 
 
-def in_one_run(*script: list[Ask], sync: bool = False) -> Callable[[World], None]:
+def in_one_run(*script: Asks, sync: bool = False) -> Callable[[World], None]:
     async def story(world: World) -> None:
         await agent([paying(world, sync=sync)], *script).run("refund", session=AgentSession())
 
@@ -195,6 +203,12 @@ def _approved_later(step: str, folder: Path) -> None:
     asyncio.run(story())
 
 
+def _killed_later(step: str, folder: Path) -> None:
+    """Of the session nothing was kept but its name."""
+    made = agent([unasked(pays_there(folder))], *dies_unseen_asks(step))
+    asyncio.run(made.run("refund o9", session=AgentSession(session_id="c1")))  # type: ignore[arg-type]
+
+
 INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.NEW_ID, "async tool", new_id(), 2, 1),
     Incident(Story.NEW_ID, "sync tool", new_id(sync=True), 2, 1),
@@ -214,8 +228,9 @@ INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.APPROVED, "", told(approved), 1, 1),
     Incident(Story.APPROVED, "in another process", in_two_processes("agent_framework", "approved"), 1, 1, elsewhere=True),
     Incident(Story.OTHER_PROCESS, "", in_two_processes("agent_framework"), 2, 1, elsewhere=True),
+    Incident(Story.KILLED_LATER, "", in_two_processes("agent_framework", "killed_later"), 2, 1, elsewhere=True),
     Incident(Story.BAD_ARGUMENTS, "", told(bad_arguments), 0, 0),
 )
 
 if __name__ == "__main__":
-    main({"killed": _killed, "approved": _approved_later})
+    main({"killed": _killed, "approved": _approved_later, "killed_later": _killed_later})

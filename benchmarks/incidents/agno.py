@@ -23,7 +23,7 @@ from agno.tools import tool
 from benchmarks.incidents import scripts
 from benchmarks.incidents.bodies import Late, hangs_first, pays, pays_cents, pays_in_thread
 from benchmarks.incidents.kit import Incident, Story, World, run_again
-from benchmarks.incidents.other_process import in_two_processes, main, pays_and_dies
+from benchmarks.incidents.other_process import dies_unseen, in_two_processes, main, pays_and_dies, pays_there
 from benchmarks.incidents.scripts import FIRST, SECOND, THIRD, Script, Turn, next_turn, once
 
 logging.getLogger("agno").setLevel(logging.CRITICAL)
@@ -206,6 +206,11 @@ def _killed(step: str, folder: Path) -> None:
     _go_on(database, run_id.read_text(), refund)
 
 
+def _killed_later(step: str, folder: Path) -> None:
+    """Both are run for one session, of which nothing was stored."""
+    agent(Scripted(*dies_unseen(step)), pays_there(folder)).run("refund o9")
+
+
 INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.NEW_ID, "async tool", told_async(partial(pays, once=True), scripts.AGAIN), 2, 1),
     Incident(Story.NEW_ID, "sync tool", told(partial(pays_in_thread, once=True), scripts.AGAIN), 2, 1),
@@ -229,8 +234,9 @@ INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.APPROVED, "", approval, 1, 1),
     Incident(Story.APPROVED, "gone on with twice", partial(approval, times=2), 2, 1),
     Incident(Story.OTHER_PROCESS, "confirmed by a person", in_two_processes("agno"), 2, 1, elsewhere=True),
+    Incident(Story.KILLED_LATER, "", in_two_processes("agno", "killed_later"), 2, 1, elsewhere=True),
     Incident(Story.BAD_ARGUMENTS, "", told(pays_cents, scripts.BAD_CENTS), 0, 0),
 )
 
 if __name__ == "__main__":
-    main({"killed": _killed})
+    main({"killed": _killed, "killed_later": _killed_later})

@@ -20,7 +20,7 @@ from autogen_core.tools import FunctionTool
 from benchmarks.incidents import scripts
 from benchmarks.incidents.bodies import Late, hangs_first, on_the_loop, pays, pays_cents, pays_in_thread
 from benchmarks.incidents.kit import Incident, Story, World, one_by_one, run_again
-from benchmarks.incidents.other_process import in_two_processes, main, pays_and_dies
+from benchmarks.incidents.other_process import dies_unseen, in_two_processes, main, pays_and_dies, pays_there
 from benchmarks.incidents.scripts import FIRST, SECOND, THIRD, Script, Turn, next_turn, once
 
 logging.getLogger("autogen_core").setLevel(logging.CRITICAL)
@@ -171,6 +171,10 @@ def _killed(step: str, folder: Path) -> None:
     run(World(), agent(Scripted(*once(f"toolu_{step}")), on_the_loop(pays_and_dies(step, folder))))
 
 
+def _killed_later(step: str, folder: Path) -> None:
+    run(World(), agent(Scripted(*dies_unseen(step)), on_the_loop(pays_there(folder))))
+
+
 INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.NEW_ID, "async tool", told(partial(pays, once=True), scripts.AGAIN), 2, 1),
     Incident(Story.NEW_ID, "sync tool", told(partial(pays_in_thread, once=True), scripts.AGAIN), 2, 1),
@@ -189,8 +193,9 @@ INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.DELEGATED, "", _agent_as_tool, 2, 1),
     Incident(Story.OTHER_PROCESS, "", in_two_processes("autogen"), 2, 1, elsewhere=True),
     Incident(Story.TWINS, "run by the application", _by_hand, 2, 2),
+    Incident(Story.KILLED_LATER, "", in_two_processes("autogen", "killed_later"), 2, 1, elsewhere=True),
     Incident(Story.BAD_ARGUMENTS, "", told(pays_cents, scripts.BAD_CENTS), 0, 0),
 )
 
 if __name__ == "__main__":
-    main({"killed": _killed})
+    main({"killed": _killed, "killed_later": _killed_later})

@@ -21,7 +21,7 @@ from crewai.tools import BaseTool, tool
 from benchmarks.incidents import scripts
 from benchmarks.incidents.bodies import Body, Late, hangs_first, loses, loses_first, only_o9_works, pays_in_thread
 from benchmarks.incidents.kit import Incident, Story, World, run_again
-from benchmarks.incidents.other_process import in_two_processes, main, pays_and_dies
+from benchmarks.incidents.other_process import dies_unseen, in_two_processes, main, pays_and_dies, pays_there
 from benchmarks.incidents.scripts import FIRST, SECOND, Turn, next_turn, once
 
 ACTION = 'Thought: I need a tool.\nAction: refund\nAction Input: {"order": "o1"}'
@@ -214,6 +214,11 @@ def _killed(step: str, folder: Path) -> None:
         run(agent(once(f"toolu_{step}"), tool_of(pays_and_dies(step, folder))))
 
 
+def _killed_later(step: str, folder: Path) -> None:
+    with World().scope("o9"):
+        run(agent(dies_unseen(step), tool_of(pays_there(folder))))
+
+
 INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.NEW_ID, "BaseTool", new_id, 2, 1),
     Incident(Story.NEW_ID, "@tool", told(loses_first, scripts.AGAIN, "function"), 2, 1),
@@ -235,10 +240,11 @@ INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.DIES, "by CrewAI itself", dies, 4, 2),
     Incident(Story.DELEGATED, "", delegated_again, 2, 1),
     Incident(Story.OTHER_PROCESS, "", in_two_processes("crewai"), 2, 1, elsewhere=True),
+    Incident(Story.KILLED_LATER, "", in_two_processes("crewai", "killed_later"), 2, 1, elsewhere=True),
     Incident(Story.BAD_ARGUMENTS, "", bad_arguments, 0, 0),
     Incident(Story.BAD_ARGUMENTS, "ReAct", partial(bad_arguments, native=False), 0, 0),
 )
 
 
 if __name__ == "__main__":
-    main({"killed": _killed})
+    main({"killed": _killed, "killed_later": _killed_later})

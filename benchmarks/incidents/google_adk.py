@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -21,8 +21,8 @@ from google.genai import types
 
 from benchmarks.incidents.bodies import Late, hangs_first, on_the_loop, pays, pays_in_thread
 from benchmarks.incidents.kit import Incident, Story, World, run_again, told
-from benchmarks.incidents.other_process import in_two_processes, main, pays_and_dies
-from benchmarks.incidents.scripts import WRONG, Ask, ask
+from benchmarks.incidents.other_process import dies_unseen_asks, in_two_processes, main, pays_and_dies, pays_there
+from benchmarks.incidents.scripts import WRONG, Ask, Asks, ask, next_asks
 
 APP = "shop"
 IN_THREADS = int(google.adk.__version__.partition(".")[0]) > 1  # 1 has threads in live sessions only
@@ -32,7 +32,7 @@ class Scripted(BaseLlm):
     """Proposes the calls of a script, turn by turn, under new ids; then says that it is done."""
 
     model: str = "scripted"
-    script: list[list[Ask]] = []
+    script: list[Any] = []
     same_ids: bool = False
     asked: list[str] = []
 
@@ -40,7 +40,7 @@ class Scripted(BaseLlm):
         self, llm_request: LlmRequest, stream: bool = False
     ) -> AsyncGenerator[LlmResponse, None]:
         await self.before_turn()
-        calls = self.script.pop(0) if self.script else []
+        calls = next_asks(self.script)
         parts = [
             types.Part(function_call=types.FunctionCall(id=self._id(position), name=name, args=args))
             for position, (name, args) in enumerate(calls)
@@ -60,7 +60,7 @@ class Scripted(BaseLlm):
 class Shop:
     """An application: one agent, one conversation, which is run as often as somebody asks."""
 
-    def __init__(self, tools: list[Any], script: list[list[Ask]], *, session: str | None = None, **more: Any) -> None:
+    def __init__(self, tools: list[Any], script: Sequence[Asks], *, session: str | None = None, **more: Any) -> None:
         self.model = Scripted(script=list(script), asked=[], same_ids=more.pop("same_ids", False))
         self.config: RunConfig | None = more.pop("config", None)
         self.sessions = more.pop("sessions", None) or InMemorySessionService()
@@ -268,6 +268,11 @@ def _goes_on(step: str, folder: Path) -> None:
     asyncio.run(Shop([on_the_loop(pays_and_dies(step, folder))], [[ask()]], session="c1", sessions=sessions).run())
 
 
+def _killed_later(step: str, folder: Path) -> None:
+    """Both are run for one conversation, which was kept in memory only."""
+    asyncio.run(Shop([pays_there(folder)], dies_unseen_asks(step), session="c1").run())
+
+
 INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.NEW_ID, "async tool", new_id(sync=False), 2, 1),
     Incident(Story.NEW_ID, "sync tool", new_id(sync=True), 2, 1),
@@ -289,8 +294,9 @@ INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.APPROVED, "require_confirmation", told(approved_first), 1, 1),
     Incident(Story.APPROVED, "asked for inside the tool", told(approved_inside), 1, 1),
     Incident(Story.OTHER_PROCESS, "", in_two_processes("google_adk"), 2, 1, elsewhere=True),
+    Incident(Story.KILLED_LATER, "", in_two_processes("google_adk", "killed_later"), 2, 1, elsewhere=True),
     Incident(Story.BAD_ARGUMENTS, "", told(bad_arguments), 0, 0),
 )
 
 if __name__ == "__main__":
-    main({"killed": _goes_on})
+    main({"killed": _goes_on, "killed_later": _killed_later})

@@ -69,6 +69,8 @@ class Story(StrEnum):
     DELEGATED = "sub-agent asked again in other words"
     APPROVED = "a person approves, then resumed"
     OTHER_PROCESS = "killed after the commit, run again elsewhere"
+    KILLED_LATER = "killed before the model saw the result, run again elsewhere"
+    LATER_RUN = "the same action in a later run elsewhere, after success"
     BAD_ARGUMENTS = "bad arguments"
 
 

@@ -14,7 +14,7 @@ from langchain_core.tools import ToolException
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, RetryPolicy, interrupt
 
-from benchmarks.incidents import scripts
+from benchmarks.incidents import langgraph_elsewhere, scripts
 from benchmarks.incidents.bodies import Late, hangs_first
 from benchmarks.incidents.kit import Incident, Story, World, run_again
 from benchmarks.incidents.langgraph_agents import (
@@ -293,6 +293,7 @@ INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.APPROVED, "in a sub-agent", partial(approval_in_sub_agent, saved=True), 2, 2),
     Incident(Story.APPROVED, "in a sub-agent that forgets", partial(approval_in_sub_agent, saved=False), 3, 1),
     Incident(Story.APPROVED, "beside a paid call", approval_beside_a_paid_one, 3, 2),
+    *langgraph_elsewhere.INCIDENTS,
     Incident(Story.BAD_ARGUMENTS, "", bad_arguments, 0, 0),
     *(() if ToolRetryMiddleware is None else _OF_LANGCHAIN_1),
 )

@@ -20,7 +20,7 @@ from benchmarks.incidents import scripts
 from benchmarks.incidents.bodies import Body, Late, hangs_first, loses_first, on_the_loop, only_o9_works, pays_in_thread
 from benchmarks.incidents.kit import Incident, Story, World
 from benchmarks.incidents.llama_index_models import Scripted, Writer
-from benchmarks.incidents.other_process import die, in_two_processes, land, main
+from benchmarks.incidents.other_process import die, dies_unseen, in_two_processes, land, main, pays_there
 from benchmarks.incidents.scripts import FIRST, SECOND, Turn, once, refund
 
 ASKED = "Refund order o1"
@@ -233,6 +233,12 @@ def _is_in_progress(step: str, context: dict[str, Any]) -> bool:
     return bool(context["in_progress"].get(step))  # workflows 1
 
 
+def _killed_later(step: str, folder: Path) -> None:
+    """Of the first run no context was persisted."""
+    with World().scope("o9"):
+        run(agent(dies_unseen(step), tool_of(pays_there(folder))))
+
+
 INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.NEW_ID, "async tool", new_id, 2, 1),
     Incident(Story.NEW_ID, "sync tool", told(loses_first, scripts.AGAIN, sync=True), 2, 1),
@@ -254,9 +260,10 @@ INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.DELEGATED, "handed over", handed_over, 2, 1),
     Incident(Story.APPROVED, "", approved, 1, 1),
     Incident(Story.OTHER_PROCESS, "", in_two_processes("llama_index", "resumed"), 2, 1, elsewhere=True),
+    Incident(Story.KILLED_LATER, "", in_two_processes("llama_index", "killed_later"), 2, 1, elsewhere=True),
     Incident(Story.BAD_ARGUMENTS, "", told(pays_in_thread, scripts.BAD_ARGUMENTS, sync=True), 0, 0),
 )
 
 
 if __name__ == "__main__":
-    main({"resumed": _resumed})
+    main({"resumed": _resumed, "killed_later": _killed_later})

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from agents import Agent, FunctionTool, RunHooks, Runner, RunState, function_tool, set_trace_processors
@@ -15,6 +16,7 @@ from benchmarks.incidents.bodies import Late, hangs_first, loses, on_the_loop, p
 from benchmarks.incidents.kit import Incident, Story, World, run_again, told
 from benchmarks.incidents.openai_agents_model import Script, call, text
 from benchmarks.incidents.openai_agents_stdio import server_that_refunds
+from benchmarks.incidents.other_process import all_is_told, die_unseen, in_two_processes, main, pays_there
 
 set_trace_processors([])  # nothing is sent anywhere
 
@@ -241,6 +243,17 @@ async def mcp_tool_error(world: World) -> Script:
     return await over_stdio(world, "fail", 0)
 
 
+def _killed_later(step: str, folder: Path) -> None:
+    lines = [call(), die_unseen if step == "first" else text("done")]
+    asyncio.run(run(World(), Agent("a", model=Script(*lines), tools=[function_tool(pays_there(folder))])))
+
+
+def _later_run(step: str, folder: Path) -> None:
+    """Each process ends right after its run."""
+    all_is_told(step)
+    asyncio.run(in_one_run(World(), function_tool(pays_there(folder)), call()))
+
+
 INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.NEW_ID, "async tool", told(new_id), 2, 1),
     Incident(Story.NEW_ID, "sync tool", told(new_id_sync_tool), 2, 1),
@@ -260,7 +273,12 @@ INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.APPROVED, "", told(approved), 1, 1),
     Incident(Story.APPROVED, "inside an agent as tool", told(approved_in_agent_tool), 2, 2),
     Incident(Story.SAME_ID, "resumed twice", told(resumed_twice), 2, 1),
+    Incident(Story.KILLED_LATER, "", in_two_processes("openai_agents", "killed_later"), 2, 1, elsewhere=True),
+    Incident(Story.LATER_RUN, "", in_two_processes("openai_agents", "later_run", ends_well=True), 2, 2, elsewhere=True),
     Incident(Story.BAD_ARGUMENTS, "then good ones twice", told(bad_arguments), 2, 2),
     Incident(Story.TRIED_AGAIN, "by a session of MCP", told(resending_session), 6, 1),
     Incident(Story.HANDLED, "of a tool of MCP", told(mcp_tool_error), 2, 1),
 )
+
+if __name__ == "__main__":
+    main({"killed_later": _killed_later, "later_run": _later_run})

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -18,7 +19,7 @@ from openai.types.responses import (
 
 from benchmarks.incidents.scripts import next_turn
 
-_numbers = itertools.count()
+_numbers = itertools.count(os.getpid() * 10_000)  # ids of no other process
 
 
 class Script(Model):

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pydantic_ai import Agent, ApprovalRequired, DeferredToolRequests, DeferredToolResults, ModelRetry, RunContext
@@ -16,6 +17,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from benchmarks.incidents import scripts
 from benchmarks.incidents.bodies import Late, hangs_first, loses, o9_works_first, on_the_loop, pays, pays_in_thread
 from benchmarks.incidents.kit import Incident, Story, World, run_again, told
+from benchmarks.incidents.other_process import all_is_told, dies_unseen, in_two_processes, main, pays_there
 from benchmarks.incidents.scripts import FIRST, SECOND, Call, Turn, once, refund
 
 
@@ -154,6 +156,17 @@ def approval(world: World) -> None:
     )
 
 
+def _killed_later(step: str, folder: Path) -> None:
+    """Both processes are run for one conversation, of whose messages nothing was kept."""
+    agent(scripted(*dies_unseen(step)), pays_there(folder)).run_sync("refund o9", conversation_id="c1")
+
+
+def _later_run(step: str, folder: Path) -> None:
+    """Each process ends right after its run."""
+    all_is_told(step)
+    asyncio.run(asks([refund(f"toolu_{step}")], pays_there(folder)))
+
+
 INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.NEW_ID, "async tool", new_id, 2, 1),
     Incident(Story.NEW_ID, "sync tool", partial(new_id, sync=True), 2, 1),
@@ -169,5 +182,10 @@ INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.DIES, "", dies_with_one_paid, 4, 2),
     Incident(Story.DELEGATED, "", sub_agent, 2, 1),
     Incident(Story.APPROVED, "", approval, 1, 1),
+    Incident(Story.KILLED_LATER, "", in_two_processes("pydantic_ai", "killed_later"), 2, 1, elsewhere=True),
+    Incident(Story.LATER_RUN, "", in_two_processes("pydantic_ai", "later_run", ends_well=True), 2, 2, elsewhere=True),
     Incident(Story.BAD_ARGUMENTS, "", in_one_run(pays_in_thread, *scripts.BAD_ARGUMENTS), 0, 0),
 )
+
+if __name__ == "__main__":
+    main({"killed_later": _killed_later, "later_run": _later_run})

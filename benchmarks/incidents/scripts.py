@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 Call = tuple[str, str, dict[str, Any]]
 """What a model proposes: id, tool and arguments."""
 
-Turn = str | Exception | list[Call]
-"""What a model answers: a text, calls, or the error that its user gets."""
+Turn = str | Exception | list[Call] | Callable[[], NoReturn]
+"""What a model answers: a text, calls, or the error that its user gets; or what ends the process that asks it."""
 
 Script = tuple[Turn, ...]
 
@@ -29,6 +30,8 @@ def refund(call_id: str, order: str = ORDER["order"]) -> Call:
 def next_turn(script: list[Any]) -> str | list[Call]:
     """Take the next answer off a script, or raise it."""
     turn: Turn = script.pop(0)
+    if callable(turn):
+        turn()
     if isinstance(turn, Exception):
         raise turn
     return turn
@@ -81,3 +84,13 @@ WRONG: list[Ask] = [("refund", {"ordr": "o9"})]
 def ask(order: str = "o9", tool: str = "refund") -> Ask:
     """A call of a tool that takes an order."""
     return tool, {"order": order}
+
+
+Asks = list[Ask] | Callable[[], NoReturn]
+"""What such a model answers; or what ends the process that asks it."""
+
+
+def next_asks(script: list[Any]) -> list[Ask]:
+    """Take the next answer off a script; past its end there are no calls any more."""
+    turn: Asks = script.pop(0) if script else []
+    return turn() if callable(turn) else turn

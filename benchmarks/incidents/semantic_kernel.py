@@ -30,7 +30,7 @@ from semantic_kernel.functions import kernel_function
 from benchmarks.incidents import scripts
 from benchmarks.incidents.bodies import Late, hangs_first, on_the_loop, pays, pays_cents, pays_in_thread
 from benchmarks.incidents.kit import Incident, Story, World, one_by_one, run_again
-from benchmarks.incidents.other_process import in_two_processes, main, pays_and_dies
+from benchmarks.incidents.other_process import dies_unseen, in_two_processes, main, pays_and_dies, pays_there
 from benchmarks.incidents.scripts import FIRST, SECOND, THIRD, Script, Turn, next_turn, once, refund
 
 logging.getLogger("semantic_kernel").setLevel(logging.CRITICAL)
@@ -215,6 +215,10 @@ def _killed(step: str, folder: Path) -> None:
         asyncio.run(kernel(pay).invoke_function_call(history.messages[0].items[0], history))
 
 
+def _killed_later(step: str, folder: Path) -> None:
+    run(World(), agent(Scripted(*dies_unseen(step)), on_the_loop(pays_there(folder))))
+
+
 COUNTED_TWINS: Script = ([refund("c1"), refund("c2")], "done")
 
 INCIDENTS: tuple[Incident, ...] = (
@@ -237,8 +241,9 @@ INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.DELEGATED, "", _agent_as_tool, 2, 1),
     Incident(Story.APPROVED, "", _approval, 1, 1),
     Incident(Story.OTHER_PROCESS, "", in_two_processes("semantic_kernel"), 2, 1, elsewhere=True),
+    Incident(Story.KILLED_LATER, "", in_two_processes("semantic_kernel", "killed_later"), 2, 1, elsewhere=True),
     Incident(Story.BAD_ARGUMENTS, "", told(pays_cents, scripts.BAD_CENTS), 0, 0),
 )
 
 if __name__ == "__main__":
-    main({"killed": _killed})
+    main({"killed": _killed, "killed_later": _killed_later})

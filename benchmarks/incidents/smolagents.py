@@ -22,7 +22,7 @@ from smolagents.models import (
 from benchmarks.incidents import scripts
 from benchmarks.incidents.bodies import Body, Late, loses_first, only_o9_works, pays_in_thread
 from benchmarks.incidents.kit import Incident, Story, World
-from benchmarks.incidents.other_process import in_two_processes, main, pays_and_dies
+from benchmarks.incidents.other_process import die_unseen, dies_unseen, in_two_processes, main, pays_and_dies, pays_there
 from benchmarks.incidents.scripts import FIRST, SECOND, Call, Turn, both, next_turn, once
 
 CODE_HAS_DEADLINES = hasattr(local_python_executor, "ThreadPoolExecutor")
@@ -77,7 +77,7 @@ def agent(turns: Sequence[Turn], *tools: Any, **kwargs: Any) -> ToolCallingAgent
     return ToolCallingAgent(tools=list(tools), model=model, verbosity_level=LogLevel.OFF, **kwargs)
 
 
-def coder(code: Sequence[str], *tools: Any, **kwargs: Any) -> CodeAgent:
+def coder(code: Sequence[Turn], *tools: Any, **kwargs: Any) -> CodeAgent:
     return CodeAgent(tools=list(tools), model=Script(code), verbosity_level=LogLevel.OFF, **kwargs)
 
 
@@ -216,6 +216,17 @@ def _killed(step: str, folder: Path) -> None:
         agent(once(f"toolu_{step}"), tool_of(pays_and_dies(step, folder))).run("Refund order o1")
 
 
+def _killed_later(step: str, folder: Path) -> None:
+    with World().scope("o9"):
+        agent(dies_unseen(step), tool_of(pays_there(folder))).run("Refund order o9")
+
+
+def _code_killed_later(step: str, folder: Path) -> None:
+    code = [CALL, die_unseen if step == "first" else END]
+    with World().scope("o1"):
+        coder(code, tool_of(pays_there(folder))).run("Refund order o1")
+
+
 INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.NEW_ID, "Tool", new_id, 2, 1),
     Incident(Story.NEW_ID, "@tool", told(loses_first, scripts.AGAIN, "function"), 2, 1),
@@ -241,10 +252,12 @@ INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.DIES, "", dies, 4, 2),
     Incident(Story.DELEGATED, "", delegated_again, 2, 1),
     Incident(Story.OTHER_PROCESS, "", in_two_processes("smolagents"), 2, 1, elsewhere=True),
+    Incident(Story.KILLED_LATER, "", in_two_processes("smolagents", "killed_later"), 2, 1, elsewhere=True),
+    Incident(Story.KILLED_LATER, "in code", in_two_processes("smolagents", "code_killed_later"), 2, 1, elsewhere=True),
     Incident(Story.BAD_ARGUMENTS, "", bad_arguments, 0, 0),
     Incident(Story.BAD_ARGUMENTS, "in code", in_code(pays_in_thread, 'refund(ordr="o1")', "refund()"), 0, 0),
 )
 
 
 if __name__ == "__main__":
-    main({"killed": _killed})
+    main({"killed": _killed, "killed_later": _killed_later, "code_killed_later": _code_killed_later})

@@ -16,14 +16,22 @@ from strands.session.file_session_manager import FileSessionManager
 
 from benchmarks.incidents.bodies import Late, hangs_beside, hangs_first, pays, pays_in_thread
 from benchmarks.incidents.kit import Incident, Story, World, run_again, told
-from benchmarks.incidents.other_process import die, in_two_processes, land, main, pays_and_dies
-from benchmarks.incidents.scripts import WRONG, Ask, ask
+from benchmarks.incidents.other_process import (
+    die,
+    dies_unseen_asks,
+    in_two_processes,
+    land,
+    main,
+    pays_and_dies,
+    pays_there,
+)
+from benchmarks.incidents.scripts import WRONG, Ask, Asks, ask, next_asks
 
 
 class Scripted(Model):
     """Proposes the calls of a script, turn by turn, under new ids; then says that it is done."""
 
-    def __init__(self, *script: list[Ask], same_ids: bool = False) -> None:
+    def __init__(self, *script: Asks, same_ids: bool = False) -> None:
         self.script = list(script)
         self.asked: list[str] = []
         self.told: list[str] = []
@@ -40,7 +48,7 @@ class Scripted(Model):
     async def stream(self, messages: Any, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         results = [block["toolResult"] for block in messages[-1]["content"] if "toolResult" in block]
         self.told += [block["text"] for result in results for block in result["content"]]
-        calls = self.script.pop(0) if self.script else []
+        calls = next_asks(self.script)
         yield {"messageStart": {"role": "assistant"}}
         for name, arguments in calls:
             self.asked.append(f"toolu_{name}_same" if self._same_ids else f"toolu_{uuid4()}")
@@ -54,7 +62,7 @@ class Scripted(Model):
         yield {"messageStop": {"stopReason": "tool_use" if calls else "end_turn"}}
 
 
-def agent(tools: list[Any], *script: list[Ask], same_ids: bool = False, **more: Any) -> Agent:
+def agent(tools: list[Any], *script: Asks, same_ids: bool = False, **more: Any) -> Agent:
     return Agent(model=Scripted(*script, same_ids=same_ids), tools=tools, callback_handler=None, **more)
 
 
@@ -184,6 +192,12 @@ def _approved_later(step: str, folder: Path) -> None:
     made([{"interruptResponse": {"interruptId": asked_for, "response": "yes"}}])
 
 
+def _killed_later(step: str, folder: Path) -> None:
+    """With an agent that knows of no session, so that only the application knows what belongs together."""
+    with World().scope("order o9"):
+        agent([tool(pays_there(folder))], *dies_unseen_asks(step))("refund o9")
+
+
 INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.NEW_ID, "async tool", new_id(), 2, 1),
     Incident(Story.NEW_ID, "sync tool", new_id(sync=True), 2, 1),
@@ -204,8 +218,9 @@ INCIDENTS: tuple[Incident, ...] = (
     Incident(Story.APPROVED, "interrupt", approved, 1, 1),
     Incident(Story.APPROVED, "in another process", in_two_processes("strands", "approved"), 1, 1, elsewhere=True),
     Incident(Story.OTHER_PROCESS, "", in_two_processes("strands"), 2, 1, elsewhere=True),
+    Incident(Story.KILLED_LATER, "", in_two_processes("strands", "killed_later"), 2, 1, elsewhere=True),
     Incident(Story.BAD_ARGUMENTS, "", bad_arguments, 0, 0),
 )
 
 if __name__ == "__main__":
-    main({"killed": _goes_on, "approved": _approved_later})
+    main({"killed": _goes_on, "approved": _approved_later, "killed_later": _killed_later})
