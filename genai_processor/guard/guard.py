@@ -241,7 +241,7 @@ class Guard:
             else:
                 self.died(run)
             raise
-        self.delivered(run.delivered())
+        self.delivered(run.ended())
 
     def ended(self, run: runs.Run, error: BaseException | None = None, paused: tuple[type[BaseException], ...] = ()) -> None:
         """Note how a run has ended that tells of itself step by step. Whoever stops listening does not kill it.
@@ -252,7 +252,7 @@ class Guard:
             paused: Exceptions that end it without killing it.
         """
         if error is None:
-            self.delivered(run.delivered())
+            self.delivered(run.ended())
         elif isinstance(error, GeneratorExit):
             seen, lost = run.given_up()
             self.soon_delivered(seen)

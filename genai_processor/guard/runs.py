@@ -150,9 +150,13 @@ class Run:
         return (*_awaited(taken), *handed_back)
 
     def delivered(self) -> tuple[Result, ...]:
+        """Note that the model has seen all results; returns what `turn_began` does."""
+        return (*_awaited(_all_of(self._returned)), *[result for _, result in _all_of(self._handed_back)])
+
+    def ended(self) -> tuple[Result, ...]:
         """Note that it has ended, and the model has seen all results; returns what `turn_began` does."""
         self._over = True  # before looking: a call may be ending in another thread
-        return (*_awaited(_all_of(self._returned)), *[result for _, result in _all_of(self._handed_back)])
+        return self.delivered()
 
     def waits(self) -> tuple[Result, ...]:
         """Note that it has ended to wait for somebody: whoever goes on has what its calls returned.

@@ -16,6 +16,7 @@ from genai_processor.errors import LedgerUnavailableError
 from genai_processor.guard.attempt import Attempt
 from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
+from genai_processor.guard.running import delivered
 from genai_processor.guard.runs import Run
 from genai_processor.guard.streams import run_of_asteps, run_of_steps
 from genai_processor.ledger import Entry, State
@@ -216,3 +217,15 @@ def test_an_idempotent_tool_that_was_called_again_waits_for_no_person(
         again.returned("done")
     assert "waits for a person" not in caplog.text
     assert (states(guard), renewed(guard)) == ({State.COMPLETED: 1}, 0)
+
+
+def test_a_run_that_goes_on_after_its_model_has_answered_still_waits_for_the_next_answer(guard: Guard) -> None:
+    run = Run("ticket 7")
+    with pytest.raises(ConnectionError), guard.running(run):
+        refunded(guard, "o1", "first")
+        delivered(guard, run)
+        assert states(guard) == {State.COMPLETED: 1}
+        refunded(guard, "o2", "second")
+        assert states(guard) == {State.COMPLETED: 1, State.RETURNED: 1}
+        raise ConnectionError
+    assert states(guard) == {State.COMPLETED: 1, State.UNDELIVERED: 1}
