@@ -7,8 +7,11 @@ Nobody waits for that. But the next call of the same tool does not have to be re
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from genai_processor.ledger.entries import Entry
+
+_MANY: Final = 1_000
 
 
 class Deliveries:
@@ -25,6 +28,10 @@ class Deliveries:
     def told(self, entry: Entry) -> None:
         """Note that the ledger knows of one."""
         self._untold.pop(entry.entry_id, None)
+
+    def are_many(self) -> bool:
+        """Whether there are so many that one which could not be told is not worth keeping: then a person is asked."""
+        return len(self._untold) > _MANY
 
     def of(self, scope: str, tool: str) -> tuple[Entry, ...]:
         """What may stand in the way of a call of a tool, and should not."""

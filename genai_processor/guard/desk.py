@@ -107,7 +107,7 @@ class Desk:
             strict=self._strict,
         )
         if run is not None:  # first: what the model has seen does not stand in the way of what it asks for after that
-            self.delivered(run.turn_began(claim.turn, claim.parent))
+            runs.tell_delivered(run.turn_began(claim.turn, claim.parent))
         self.delivered(self._deliveries.of(claim.scope, claim.tool))
         if self._mode is GuardMode.ENFORCE and effect is not Effect.IDEMPOTENT:
             if not self.notes.catch_up(claim.scope, claim.tool):
@@ -180,7 +180,7 @@ class Desk:
         if recorded is None or refusal.entry is None:
             return self._refused(answer, claim)
         if run is not None:
-            answer = replace(answer, handed_out=partial(run.handed_back, refusal.entry, claim.parent))
+            answer = replace(answer, handed_out=partial(run.handed_back, runs.Result(refusal.entry, self), claim.parent))
         elif claim.turn is None:  # no model has asked: it is delivered where whoever calls gets it, as from the body
             answer = replace(answer, delivers=partial(self.delivered, (refusal.entry,)))
         return self._refused(answer, claim, recorded)
@@ -288,8 +288,7 @@ class Desk:
             self.write(lambda ledger: ledger.finish(entry, outcome, reason=reason), entry)
         elif self._returned_in(run, entry, reason):
             return
-        if self._leases is not None:
-            self._leases.let_go(entry)
+        self.let_go(entry)
 
     def _returned_in(self, run: runs.Run, entry: Entry, reason: str | None) -> bool:
         """Tell of a call that ended well in a run; returns whether the ledger waits to hear what becomes of the result."""
@@ -301,7 +300,7 @@ class Desk:
             self.write(lambda ledger: ledger.finish(entry, known, reason=reason), entry)
             if known is Outcome.UNSEEN:
                 return False
-            fate = run.returned(entry, awaited=awaited)
+            fate = run.returned(runs.Result(entry, self, awaited))
             if fate is runs.Fate.LOST:
                 self.undelivered((entry,))
             elif fate is runs.Fate.SEEN and awaited:
@@ -350,22 +349,26 @@ class Desk:
         """Whether to leave a ledger alone that did not answer just now. Who only observes must not keep tools waiting."""
         return self._mode is GuardMode.OBSERVE and time.monotonic() < self._down_until
 
+    def let_go(self, entry: Entry) -> None:
+        """Renew a lease no more. No I/O: the garbage collector may call this anywhere."""
+        if self._leases is not None:
+            self._leases.let_go(entry)
+
     def undelivered(self, entries: tuple[Entry, ...]) -> None:
         """Note results that no model has seen."""
         for entry in entries:
+            self.let_go(entry)  # first: after an interrupt it runs out
             told = self.write(methodcaller("undeliver", entry), entry)
             if not told and len(self._never_told) < _MOST_LOST:  # there it goes on to count as delivered
                 self._never_told.add((entry.scope, entry.tool))
-            if self._leases is not None:
-                self._leases.let_go(entry)
 
     def delivered(self, entries: tuple[Entry, ...]) -> None:
         """Tell the ledger of results that a model has seen."""
+        self._deliveries.add(entries)
         for entry in entries:
-            self.write(methodcaller("deliver", entry), entry)
-            self._deliveries.told(entry)
-            if self._leases is not None:
-                self._leases.let_go(entry)
+            self.let_go(entry)
+            if self.write(methodcaller("deliver", entry), entry) or self._deliveries.are_many():
+                self._deliveries.told(entry)
 
     def will_tell(self, entries: tuple[Entry, ...]) -> None:
         """Note results that a model has seen, and of which `delivered` will soon be told."""

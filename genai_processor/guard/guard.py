@@ -31,7 +31,6 @@ from genai_processor.guard.refused import Refused
 from genai_processor.guard.results import Results, ResultStore
 from genai_processor.guard.threads import Threads, soon
 from genai_processor.ledger import MemoryLedger, open_ledger
-from genai_processor.ledger.entries import Entry
 from genai_processor.ledger.protocol import Ledger
 from genai_processor.ledger.requests import RefusalReason
 from genai_processor.retry.policy import Policy
@@ -245,7 +244,7 @@ class Guard:
             else:
                 self.died(run)
             raise
-        self.delivered(run.delivered())
+        self.delivered(run.ended())
 
     def ended(self, run: runs.Run, error: BaseException | None = None, paused: tuple[type[BaseException], ...] = ()) -> None:
         """Note how a run has ended that tells of itself step by step. Whoever stops listening does not kill it.
@@ -256,9 +255,12 @@ class Guard:
             paused: Exceptions that end it without killing it.
         """
         if error is None:
-            self.delivered(run.delivered())
+            self.delivered(run.ended())
         elif isinstance(error, GeneratorExit):
-            self.soon_delivered(run.given_up())
+            seen, lost = run.given_up()
+            self.soon_delivered(seen)
+            for result in lost:
+                soon(self.threads, result.undelivered)
         elif isinstance(error, paused):
             self.delivered(run.waits())
         else:
@@ -266,25 +268,29 @@ class Guard:
 
     def died(self, run: runs.Run) -> None:
         """Note that a run has ended before a model saw its latest results."""
-        lost = run.died()
-        self._desk.undelivered(tuple(entry for entry in lost if not run.has_saved(entry)))
-        self._desk.delivered(tuple(entry for entry in lost if run.has_saved(entry)))
+        for result in run.died():
+            if run.has_saved(result.entry):
+                result.delivered()
+            else:
+                result.undelivered()
         run.wait_for_ends()
 
     def lost(self, run: runs.Run) -> None:
         """Note that a run goes on, but without the results of its current turn."""
-        self._desk.undelivered(run.lost())
+        for result in run.lost():
+            result.undelivered()
         run.wait_for_ends()
 
-    def delivered(self, entries: tuple[Entry, ...]) -> None:
+    def delivered(self, results: tuple[runs.Result, ...]) -> None:
         """Tell the ledger that a model has seen some results."""
-        self._desk.delivered(entries)
+        runs.tell_delivered(results)
 
-    def soon_delivered(self, entries: tuple[Entry, ...]) -> None:
+    def soon_delivered(self, results: tuple[runs.Result, ...]) -> None:
         """As `delivered`, but nobody waits for that: a wait could be cancelled. Calls that come later find it told."""
-        if entries:
-            self._desk.will_tell(entries)
-            soon(self.threads, partial(self._desk.delivered, entries))
+        if results:
+            for result in results:
+                result.desk.will_tell((result.entry,))
+            soon(self.threads, partial(runs.tell_delivered, results))
 
     def begin(
         self,

@@ -86,9 +86,17 @@ class Leases:
         except (InvalidTransitionError, UnknownEntryError) as error:
             with self._lock:
                 lost = self._held.pop((entry.entry_id, entry.attempt), None)
-            if lost is not None:  # else it ended meanwhile
+            if lost is not None and self._is_pending(entry):  # else it ended meanwhile, or another one has used its result
                 _log.warning("The lease of a call of %s is lost; it waits for a person: %s", entry.tool, error)
         except Exception as error:  # noqa: BLE001 - the ledger may be back before the lease runs out
             _log.debug("A lease could not be renewed: %s", error)
             return False
         return True
+
+    def _is_pending(self, entry: Entry) -> bool:
+        """Whether a call waits for a person; also if nobody can say."""
+        try:
+            now = self._ledger.get(entry.entry_id)
+        except Exception:  # noqa: BLE001 - it has just answered, and does not any more
+            return True
+        return now is None or now.pending

@@ -226,11 +226,16 @@ async def ends_of(guard: Guard, run: Run, paused: tuple[type[BaseException], ...
     except BaseException as error:
         await tell(guard.threads, partial(guard.ended, run, error, paused))
         raise
-    delivered(guard, run)
+    ended_well(guard, run)
+
+
+def ended_well(guard: Guard, run: Run) -> None:
+    """Tell that a run has ended, and a model has seen all results. Nobody waits for that, as for `delivered`."""
+    guard.soon_delivered(run.ended())
 
 
 def delivered(guard: Guard, run: Run) -> None:
-    """Tell that a model has seen all results of a run.
+    """Tell that a model has seen all results of a run, which may go on.
 
     Nobody waits for that: a wait could be cancelled, and would then keep from whoever started the run what came of it.
     """

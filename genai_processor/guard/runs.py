@@ -3,7 +3,7 @@
 
 A result counts as delivered when a later turn begins, or the run ends well. Where the run dies before, the calls of its last
 turn are `undelivered`: whoever runs the agent again must not pay for them twice. A ledger that outlives the process is told
-of both, so that a run which is killed has not delivered anything.
+of both, so that a run which is killed has not delivered anything. A forked child is not the run: it tells of its own calls.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from __future__ import annotations
 import enum
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
-from typing import Final, Self, TypeVar
+from typing import Final, NamedTuple, Protocol, Self, TypeVar
 
+from genai_processor.forks import call_in_child
 from genai_processor.guard.variables import holding
 from genai_processor.ledger.entries import Entry
 
@@ -35,6 +36,48 @@ class Fate(enum.Enum):
     """No model will see it any more."""
 
 
+class Desk(Protocol):
+    """Tells a ledger what becomes of results; the one that granted a call does, whichever guard tells of the run."""
+
+    def delivered(self, entries: tuple[Entry, ...]) -> None:
+        """A model has seen them."""
+        ...
+
+    def undelivered(self, entries: tuple[Entry, ...]) -> None:
+        """No model has."""
+        ...
+
+    def will_tell(self, entries: tuple[Entry, ...]) -> None:
+        """A model has seen them, and `delivered` will soon be told so."""
+        ...
+
+    def let_go(self, entry: Entry) -> None:
+        """Nobody will ever tell. No I/O."""
+        ...
+
+
+class Result(NamedTuple):
+    """What a call has returned, or what was handed back for it.
+
+    Attributes:
+        entry: The call.
+        desk: Where to tell of it.
+        awaited: The ledger waits to hear what becomes of it.
+    """
+
+    entry: Entry
+    desk: Desk
+    awaited: bool = True
+
+    def delivered(self) -> None:
+        """Tell that a model has seen it."""
+        self.desk.delivered((self.entry,))
+
+    def undelivered(self) -> None:
+        """Tell that no model has."""
+        self.desk.undelivered((self.entry,))
+
+
 class Run:
     """A run that is going on.
 
@@ -49,12 +92,23 @@ class Run:
         self.scope = scope
         self.hint = hint
         self._outer: Run | None = None
+        self._heir: Run | None = None
         self._turns: dict[str | None, str] = {}
-        self._returned: dict[str, tuple[Entry, bool]] = {}  # and whether the ledger waits to hear of it
-        self._handed_back: dict[str, tuple[str | None, Entry]] = {}
         self._lost: set[str] = set()
-        self._ending: dict[str, tuple[int, threading.Event]] = {}
+        self._over = False
         self._dead = False
+        self._begin()
+        call_in_child(self._begin)
+
+    def _begin(self) -> None:
+        self._returned: dict[str, Result] = {}
+        self._handed_back: dict[str, tuple[str | None, Result]] = {}
+        self._ending: dict[str, tuple[int, threading.Event]] = {}
+
+    def __del__(self) -> None:
+        # Its generator was collected with a closed event loop, say: nobody will ever tell how it ended.
+        for result in _all_of(getattr(self, "_returned", {})):
+            result.desk.let_go(result.entry)
 
     @classmethod
     def within(cls, hint: str | None = None) -> Self:
@@ -68,7 +122,7 @@ class Run:
         run._outer = outer
         return run
 
-    def turn_began(self, turn: str | None, parent: str | None = None) -> tuple[Entry, ...]:
+    def turn_began(self, turn: str | None, parent: str | None = None) -> tuple[Result, ...]:
         """Note the turn of a call that is being claimed; a new one shows that what the last one returned was delivered.
 
         Args:
@@ -77,48 +131,59 @@ class Run:
                 own calls returned, and nothing of what goes on around it.
 
         Returns:
-            The entries of which the ledger waits to hear that they have been delivered.
+            What the ledger waits to hear the delivery of.
         """
         if turn is None or turn == self._turns.get(parent):
             return ()
         self._turns[parent] = turn
-        returned = [entry for entry, _ in tuple(self._returned.values()) if entry.parent == parent]
-        taken = [self._returned.pop(entry.entry_id, None) for entry in returned]
-        seen = [entry for within, entry in tuple(self._handed_back.values()) if within == parent]
-        handed_back = [entry for entry in seen if self._handed_back.pop(entry.entry_id, None) is not None]
-        return (*_awaited([one for one in taken if one is not None]), *handed_back)
+        taken: list[Result] = []
+        seen = {parent}
+        while seen:  # and what was done inside of what it has seen
+            within = [result.entry for result in tuple(self._returned.values()) if result.entry.parent in seen]
+            found = [self._returned.pop(entry.entry_id, None) for entry in within]
+            taken += [result for result in found if result is not None]
+            seen = {entry.entry_id for entry in within}
+            for entry_id in seen:
+                self._turns.pop(entry_id, None)
+        answers = [result for within, result in tuple(self._handed_back.values()) if within == parent]
+        handed_back = [one for one in answers if self._handed_back.pop(one.entry.entry_id, None) is not None]
+        return (*_awaited(taken), *handed_back)
 
-    def delivered(self) -> tuple[Entry, ...]:
+    def delivered(self) -> tuple[Result, ...]:
         """Note that the model has seen all results; returns what `turn_began` does."""
-        return (*_awaited(_all_of(self._returned)), *[entry for _, entry in _all_of(self._handed_back)])
+        return (*_awaited(_all_of(self._returned)), *[result for _, result in _all_of(self._handed_back)])
 
-    def waits(self) -> tuple[Entry, ...]:
+    def ended(self) -> tuple[Result, ...]:
+        """Note that it has ended, and the model has seen all results; returns what `turn_began` does."""
+        self._over = True  # before looking: a call may be ending in another thread
+        return self.delivered()
+
+    def waits(self) -> tuple[Result, ...]:
         """Note that it has ended to wait for somebody: whoever goes on has what its calls returned.
 
         Returns:
             As `turn_began`.
         """
+        self._over = True
         return _awaited(_all_of(self._returned))
 
     def fate_of(self, entry: Entry) -> Fate:
-        """What becomes of the result of a call, if that ends well now."""
-        in_its_turn = entry.turn is not None and entry.turn == self._turns.get(entry.parent)
-        if entry.turn in self._lost or (self._dead and in_its_turn):
-            return Fate.LOST
-        return Fate.AWAITED if in_its_turn else Fate.SEEN
+        """What becomes of the result of a call, if that ends well now.
 
-    def returned(self, entry: Entry, *, awaited: bool = False) -> Fate:
-        """Note that a call has ended well.
-
-        Args:
-            entry: The call.
-            awaited: The ledger waits to hear what becomes of its result.
-
-        Returns:
-            What does, as far as is known.
+        A turn that has begun before shows nothing of it. Of what ends after the run did, nobody would ever tell.
         """
-        if self.fate_of(entry) is Fate.AWAITED:
-            self._returned[entry.entry_id] = entry, awaited  # before looking again: the run may be dying in another thread
+        run = self._lasting()
+        if run._dead or entry.turn in self._lost or entry.turn in run._lost:
+            return Fate.LOST
+        return Fate.SEEN if run._over else Fate.AWAITED
+
+    def returned(self, result: Result) -> Fate:
+        """Note that a call has ended well; returns what becomes of its result, as far as is known."""
+        entry, run = result.entry, self._lasting()
+        if run.fate_of(entry) is Fate.AWAITED:
+            run._returned[entry.entry_id] = result  # before looking again: the run may be ending in another thread
+        if run is not self._lasting() and run._returned.pop(entry.entry_id, None) is not None:
+            return self.returned(result)
         fate = self.fate_of(entry)
         if fate is not Fate.AWAITED:
             self.not_returned(entry)
@@ -127,6 +192,15 @@ class Run:
     def not_returned(self, entry: Entry) -> None:
         """Note that nobody got a result after all."""
         self._returned.pop(entry.entry_id, None)
+        if self._heir is not None:
+            self._heir.not_returned(entry)
+
+    def _lasting(self) -> Run:
+        """The run whose end tells what becomes of what is returned in this one."""
+        run = self
+        while run._heir is not None:
+            run = run._heir
+        return run
 
     def has_saved(self, entry: Entry) -> bool:
         """Whether whoever goes on where it died finds the result of a call."""
@@ -153,47 +227,62 @@ class Run:
             if thread != here:
                 done.wait(max(0.0, deadline - time.monotonic()))
 
-    def given_up(self) -> tuple[Entry, ...]:
+    def given_up(self) -> tuple[tuple[Result, ...], tuple[Result, ...]]:
         """Note that nobody listens to it any more: what becomes of its latest results is what becomes of the run around it.
 
         Whoever stopped listening may have seen the answer: without a run around it, they count as delivered.
 
         Returns:
-            As `turn_began`.
+            What was delivered, as `turn_began`; and what was lost, as the run around it has died.
         """
+        self._heir, self._over = self._outer, True  # before looking: a call may be ending in another thread
         if self._outer is None:
-            return _awaited(_all_of(self._returned))
-        self._outer._returned.update(self._returned)
-        self._outer._handed_back.update(self._handed_back)
-        return ()
+            return _awaited(_all_of(self._returned)), ()
+        self._outer._handed_back.update(_taken(self._handed_back))
+        known = [(result, self.returned(result)) for result in _all_of(self._returned)]
+        seen, lost = ([result for result, fate in known if fate is one] for one in (Fate.SEEN, Fate.LOST))
+        return _awaited(seen), tuple(lost)
 
-    def handed_back(self, entry: Entry, parent: str | None = None) -> None:
+    def handed_back(self, result: Result, parent: str | None = None) -> None:
         """Note that a recorded result was the answer to a call of the current turn, made in the body of `parent`, if any."""
-        self._handed_back[entry.entry_id] = parent, entry
+        self._handed_back[result.entry.entry_id] = parent, result
 
-    def died(self) -> tuple[Entry, ...]:
-        """Note that the run has ended before a model saw the latest results; returns the entries of these."""
+    def died(self) -> tuple[Result, ...]:
+        """Note that the run has ended before a model saw the latest results; returns these."""
         self._dead = True
         return self.lost()
 
-    def lost(self) -> tuple[Entry, ...]:
-        """Note that no model will see the results of the current turn, though the run goes on; returns their entries."""
+    def lost(self) -> tuple[Result, ...]:
+        """Note that no model will see the results of the current turn, though the run goes on; returns these."""
         self._lost.update(self._turns.values())  # before looking: a call may be ending in another thread
         self._handed_back.clear()
-        return tuple(entry for entry, _ in _all_of(self._returned))
+        return tuple(_all_of(self._returned))
 
 
-def _awaited(returned: list[tuple[Entry, bool]]) -> tuple[Entry, ...]:
-    return tuple(entry for entry, awaited in returned if awaited)
+def tell_delivered(results: Iterable[Result]) -> None:
+    """Tell that a model has seen some results."""
+    results = tuple(results)
+    for result in results:  # first: an interrupt may keep them from being told
+        result.desk.will_tell((result.entry,))
+    for result in results:
+        result.delivered()
+
+
+def _awaited(returned: list[Result]) -> tuple[Result, ...]:
+    return tuple(result for result in returned if result.awaited)
 
 
 def _all_of(held: dict[str, _T]) -> list[_T]:
     """Take everything out of a dictionary to which other threads add."""
-    taken: list[_T] = []
+    return list(_taken(held).values())
+
+
+def _taken(held: dict[str, _T]) -> dict[str, _T]:
+    taken: list[tuple[str, _T]] = []
     with suppress(KeyError):
         while True:
-            taken.append(held.popitem()[1])
-    return taken[::-1]
+            taken.append(held.popitem())
+    return dict(taken[::-1])
 
 
 def current_run() -> Run | None:

@@ -21,7 +21,7 @@ from genai_processor.guard.calls import Call
 from genai_processor.guard.guard import Guard
 from genai_processor.guard.hooks.base import Hook, Target, argument, fits, is_replayed
 from genai_processor.guard.refused import Refused
-from genai_processor.guard.running import Manners, arun, delivered, started
+from genai_processor.guard.running import Manners, arun, delivered, ended_well, started
 from genai_processor.guard.runs import Run, current_run, in_run
 from genai_processor.guard.threads import tell
 from genai_processor.guard.variables import held
@@ -61,7 +61,7 @@ async def _watched(guard: Guard, step: Callable[[], Awaitable[Any]]) -> Any:
             await tell(guard.threads, partial(guard.died, run))
         raise
     if run is not None and event.__class__.__name__ == "StopEvent":
-        delivered(guard, run)
+        ended_well(guard, run)
     return event
 
 

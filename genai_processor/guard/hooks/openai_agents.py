@@ -21,7 +21,7 @@ from genai_processor.guard.hooks.base import Hook, Target, argument, is_replayed
 from genai_processor.guard.hooks.openai_agents_results import Failures, current_failures, format_failure, manners, watched
 from genai_processor.guard.hooks.openai_agents_servers import effect_of, never_sends
 from genai_processor.guard.hooks.turns import turn_of
-from genai_processor.guard.running import arun, delivered, running, started
+from genai_processor.guard.running import arun, ended_well, running, started
 from genai_processor.guard.runs import Run, in_run
 from genai_processor.guard.variables import held
 from genai_processor.ledger.ids import random_id
@@ -140,7 +140,7 @@ def _ended(guard: Guard, run: Run, result: Any, task: Task[Any]) -> None:
     if task.cancelled() or task.exception() is not None or result._stored_exception is not None:
         guard.died(run)
     else:
-        delivered(guard, run)
+        ended_well(guard, run)
 
 
 def _conversation(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
