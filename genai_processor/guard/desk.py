@@ -1,24 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claiming calls in the ledger, and telling it how they end: the inside of a guard."""
+"""Claiming calls in the ledger, and what a claim is answered with: the inside of a guard."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from operator import methodcaller
-from typing import Any, Final
+from typing import Final
 
 from opentelemetry import trace
 
-from genai_processor.errors import LedgerError, LedgerUnavailableError, ReplayRefusedError, UnknownEntryError
+from genai_processor.errors import LedgerUnavailableError, ReplayRefusedError
 from genai_processor.guard import bindings, runs
-from genai_processor.guard.attempt import NOT_KEPT, Attempt
+from genai_processor.guard.attempt import Attempt
 from genai_processor.guard.bindings import Bound, GuardOutcome
 from genai_processor.guard.calls import Call, Key, as_text, by_glob, claim_of
-from genai_processor.guard.deliveries import Deliveries
+from genai_processor.guard.ends import Ends
 from genai_processor.guard.leases import Leases
 from genai_processor.guard.modes import GuardMode
 from genai_processor.guard.notes import Notes
@@ -29,7 +28,7 @@ from genai_processor.ledger.entries import Entry, State
 from genai_processor.ledger.keys import idempotency_key_of
 from genai_processor.ledger.memory import MemoryLedger
 from genai_processor.ledger.protocol import Ledger
-from genai_processor.ledger.requests import Claim, Granted, Outcome, Refusal, RefusalReason
+from genai_processor.ledger.requests import Claim, Granted, Refusal, RefusalReason
 from genai_processor.replays import REPLAYS
 from genai_processor.retry.policy import Policy
 from genai_processor.retry.verdict import Effect
@@ -37,11 +36,10 @@ from genai_processor.retry.verdict import Effect
 _log = logging.getLogger(__name__)
 
 _PAUSE_SECONDS: Final = 5.0
-_MOST_LOST: Final = 10_000  # then nothing is known of any tool
 
 
 class Desk:
-    """Where calls are claimed, and their ends are told. What its arguments mean, `Guard` says."""
+    """Where calls are claimed. What its arguments mean, `Guard` says."""
 
     def __init__(
         self,
@@ -65,10 +63,13 @@ class Desk:
         self._keys = keys
         self._not_started_on = not_started_on
         self._leases = leases
-        self.notes = notes
+        self._notes = notes
+        self._ends = Ends(ledger, results, leases, notes)
         self._down_until = 0.0
-        self._never_told: set[tuple[str, str]] = set()
-        self._deliveries = Deliveries()
+
+    def report_to(self, notes: Notes) -> None:
+        """Count elsewhere, and have what cannot be told now told from there."""
+        self._notes = self._ends.notes = notes
 
     def begin(
         self,
@@ -108,11 +109,11 @@ class Desk:
         )
         if run is not None:  # first: what the model has seen does not stand in the way of what it asks for after that
             runs.tell_delivered(run.turn_began(claim.turn, claim.parent))
-        self.delivered(self._deliveries.of(claim.scope, claim.tool))
+        self._ends.tell_of(claim.scope, claim.tool)
         if self._mode is GuardMode.ENFORCE and effect is not Effect.IDEMPOTENT:
-            if not self.notes.catch_up(claim.scope, claim.tool):
+            if not self._notes.catch_up(claim.scope, claim.tool):
                 return self._refused(unavailable(call.tool, claim.call_id, _untold(claim)), claim)
-            if self._is_lost(claim):
+            if self._ends.is_lost(claim):
                 return self._refused(refused(call.tool, claim.call_id, Refusal(RefusalReason.LEDGER_UNKNOWN, None)), claim)
         try:
             answer = self._ledger.claim(claim, observe=self._mode is GuardMode.OBSERVE)
@@ -139,7 +140,7 @@ class Desk:
     def refuse(self, within: Bound, reason: RefusalReason) -> Refused:
         """Refuse a repetition inside one call, which the ledger knows as that call."""
         text = refused(within.tool, within.call_id, Refusal(reason, None)).text
-        self.notes.decided(self._mode, GuardOutcome.REFUSED)
+        self._notes.decided(self._mode, GuardOutcome.REFUSED)
         return Refused(within.tool, within.call_id, reason.value, text, within.entry_id)
 
     # -- answers -----------------------------------------------------------------------------------------------------
@@ -159,11 +160,11 @@ class Desk:
         attempt = Attempt(
             bound,
             answer.entry,
-            self._finish,
+            self._ends.finish,
             run=run,
             not_started_on=not_started_on,
-            abandon=self._abandoned,
-            lose=partial(self._not_delivered, run),
+            abandon=self._ends.abandoned,
+            lose=partial(self._ends.not_delivered, run),
         )
         if self._leases is not None:
             self._leases.hold(answer.entry)
@@ -176,13 +177,14 @@ class Desk:
             try:
                 recorded = self._results.load(refusal.entry.entry_id)
             except Exception as error:  # noqa: BLE001 - the user's store
-                self.notes.fault("A result could not be read from the user's store; the call is refused", error)
+                self._notes.fault("A result could not be read from the user's store; the call is refused", error)
         if recorded is None or refusal.entry is None:
             return self._refused(answer, claim)
         if run is not None:
-            answer = replace(answer, handed_out=partial(run.handed_back, runs.Result(refusal.entry, self), claim.parent))
+            result = runs.Result(refusal.entry, self._ends)
+            answer = replace(answer, handed_out=partial(run.handed_back, result, claim.parent))
         elif claim.turn is None:  # no model has asked: it is delivered where whoever calls gets it, as from the body
-            answer = replace(answer, delivers=partial(self.delivered, (refusal.entry,)))
+            answer = replace(answer, delivers=partial(self._ends.delivered, (refusal.entry,)))
         return self._refused(answer, claim, recorded)
 
     def _may_hand_back(self, claim: Claim, refusal: Refusal) -> bool:
@@ -216,7 +218,7 @@ class Desk:
         run: runs.Run | None,
         not_started_on: tuple[type[BaseException], ...],
     ) -> Attempt | Refused:
-        self.notes.fault("The ledger could not be asked for a claim", error)
+        self._notes.fault("The ledger could not be asked for a claim", error)
         self._down_until = time.monotonic() + _PAUSE_SECONDS
         if self._mode is GuardMode.ENFORCE and claim.effect != Effect.IDEMPOTENT.value:
             return self._refused(unavailable(call.tool, claim.call_id, error), claim)
@@ -239,8 +241,8 @@ class Desk:
         if outcome is GuardOutcome.UNGUARDED:
             bound.runs_unseen()
         self._bind(bound)
-        self.notes.decided(self._mode, outcome)
-        return Attempt(bound, None, self._finish, run=run, not_started_on=not_started_on)
+        self._notes.decided(self._mode, outcome)
+        return Attempt(bound, None, self._ends.finish, run=run, not_started_on=not_started_on)
 
     def _bound(
         self,
@@ -263,7 +265,7 @@ class Desk:
             ledger=self._ledger,
         )
         self._bind(bound)
-        self.notes.decided(self._mode, outcome)
+        self._notes.decided(self._mode, outcome)
         return bound
 
     def _bind(self, bound: Bound) -> None:
@@ -272,107 +274,9 @@ class Desk:
         if span.is_recording():
             bindings.tool_span_is_current(bound, span)
 
-    # -- ends --------------------------------------------------------------------------------------------------------
-
-    def _finish(self, attempt: Attempt, outcome: Outcome, reason: str | None, value: Any) -> None:
-        entry = attempt.entry
-        if entry is None:
-            return
-        if outcome is Outcome.RETURNED and value is not NOT_KEPT:
-            try:
-                self._results.save(entry.entry_id, value)
-            except Exception as error:  # noqa: BLE001 - the user's store
-                self.notes.fault("A result could not be kept in the user's store", error)
-        run = attempt.run
-        if outcome is not Outcome.RETURNED or run is None or entry.turn is None:
-            self.write(lambda ledger: ledger.finish(entry, outcome, reason=reason), entry)
-        elif self._returned_in(run, entry, reason):
-            return
-        self.let_go(entry)
-
-    def _returned_in(self, run: runs.Run, entry: Entry, reason: str | None) -> bool:
-        """Tell of a call that ended well in a run; returns whether the ledger waits to hear what becomes of the result."""
-        with run.ending(entry):
-            # In one step where that is known: whoever runs the agent again may be asking already.
-            fate = run.fate_of(entry)
-            awaited = fate is runs.Fate.AWAITED and self._leases is not None  # else the ledger ends with this process
-            known = Outcome.UNSEEN if fate is runs.Fate.LOST else Outcome.AWAITED if awaited else Outcome.RETURNED
-            self.write(lambda ledger: ledger.finish(entry, known, reason=reason), entry)
-            if known is Outcome.UNSEEN:
-                return False
-            fate = run.returned(runs.Result(entry, self, awaited))
-            if fate is runs.Fate.LOST:
-                self.undelivered((entry,))
-            elif fate is runs.Fate.SEEN and awaited:
-                self.delivered((entry,))
-            return awaited and fate is runs.Fate.AWAITED
-
-    def _not_delivered(self, run: runs.Run | None, entries: tuple[Entry, ...]) -> None:
-        """Note that nobody got the results of calls that ended well."""
-        if run is not None:
-            for entry in entries:
-                run.not_returned(entry)
-        self.undelivered(entries)
-
-    def _abandoned(self, entry: Entry) -> None:
-        """Quarantine a call whose end nobody can tell any more. No I/O: the garbage collector may call this anywhere."""
-        if self._leases is not None:
-            self._leases.let_go(entry)  # it runs out
-        else:
-            self.write(lambda ledger: ledger.finish(entry, Outcome.FAILED, reason="no_end_recorded"), entry)
-
-    def write(self, change: Callable[[Ledger], object], entry: Entry) -> bool:
-        """Tell the ledger, now or when it is back. What was evicted there is unknown there, which is all there is to do.
-
-        Returns:
-            Whether it has been, or will be told.
-        """
-        if self.notes.is_behind(entry.scope, entry.tool):  # in order: it may be about the very same call
-            return self.notes.later(change, entry, None)
-        try:
-            change(self._ledger)
-        except UnknownEntryError as error:
-            _log.debug("%s", error)
-        except LedgerError as error:
-            return self.notes.later(change, entry, error)
-        except Exception as error:  # noqa: BLE001 - a ledger of somebody else's
-            self.notes.fault("The end of a call could not be told to the ledger", error)
-            return False
-        return True
-
-    def _is_lost(self, claim: Claim) -> bool:
-        """Whether the ledger was never told something that would stand in the way of a call."""
-        never_told = len(self._never_told) >= _MOST_LOST or (claim.scope, claim.tool) in self._never_told
-        return never_told or self.notes.has_lost(claim.scope, claim.tool)
-
     def _is_down(self) -> bool:
         """Whether to leave a ledger alone that did not answer just now. Who only observes must not keep tools waiting."""
         return self._mode is GuardMode.OBSERVE and time.monotonic() < self._down_until
-
-    def let_go(self, entry: Entry) -> None:
-        """Renew a lease no more. No I/O: the garbage collector may call this anywhere."""
-        if self._leases is not None:
-            self._leases.let_go(entry)
-
-    def undelivered(self, entries: tuple[Entry, ...]) -> None:
-        """Note results that no model has seen."""
-        for entry in entries:
-            self.let_go(entry)  # first: after an interrupt it runs out
-            told = self.write(methodcaller("undeliver", entry), entry)
-            if not told and len(self._never_told) < _MOST_LOST:  # there it goes on to count as delivered
-                self._never_told.add((entry.scope, entry.tool))
-
-    def delivered(self, entries: tuple[Entry, ...]) -> None:
-        """Tell the ledger of results that a model has seen."""
-        self._deliveries.add(entries)
-        for entry in entries:
-            self.let_go(entry)
-            if self.write(methodcaller("deliver", entry), entry) or self._deliveries.are_many():
-                self._deliveries.told(entry)
-
-    def will_tell(self, entries: tuple[Entry, ...]) -> None:
-        """Note results that a model has seen, and of which `delivered` will soon be told."""
-        self._deliveries.add(entries)
 
     def _effect(self, call: Call) -> Effect:
         declared = self._policy.effect(call.tool)

@@ -228,7 +228,7 @@ class Guard:
 
     def report_to(self, notes: Notes) -> None:
         """Count with a processor, and have its recorder tell the ledger what cannot be told right now."""
-        self._desk.notes = notes
+        self._desk.report_to(notes)
 
     # -- what hooks use ----------------------------------------------------------------------------------------------
 
@@ -289,7 +289,7 @@ class Guard:
         """As `delivered`, but nobody waits for that: a wait could be cancelled. Calls that come later find it told."""
         if results:
             for result in results:
-                result.desk.will_tell((result.entry,))
+                result.teller.will_tell((result.entry,))
             soon(self.threads, partial(runs.tell_delivered, results))
 
     def begin(

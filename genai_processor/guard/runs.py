@@ -36,7 +36,7 @@ class Fate(enum.Enum):
     """No model will see it any more."""
 
 
-class Desk(Protocol):
+class Teller(Protocol):
     """Tells a ledger what becomes of results; the one that granted a call does, whichever guard tells of the run."""
 
     def delivered(self, entries: tuple[Entry, ...]) -> None:
@@ -61,21 +61,21 @@ class Result(NamedTuple):
 
     Attributes:
         entry: The call.
-        desk: Where to tell of it.
+        teller: Tells of it.
         awaited: The ledger waits to hear what becomes of it.
     """
 
     entry: Entry
-    desk: Desk
+    teller: Teller
     awaited: bool = True
 
     def delivered(self) -> None:
         """Tell that a model has seen it."""
-        self.desk.delivered((self.entry,))
+        self.teller.delivered((self.entry,))
 
     def undelivered(self) -> None:
         """Tell that no model has."""
-        self.desk.undelivered((self.entry,))
+        self.teller.undelivered((self.entry,))
 
 
 class Run:
@@ -108,7 +108,7 @@ class Run:
     def __del__(self) -> None:
         # Its generator was collected with a closed event loop, say: nobody will ever tell how it ended.
         for result in _all_of(getattr(self, "_returned", {})):
-            result.desk.let_go(result.entry)
+            result.teller.let_go(result.entry)
 
     @classmethod
     def within(cls, hint: str | None = None) -> Self:
@@ -263,7 +263,7 @@ def tell_delivered(results: Iterable[Result]) -> None:
     """Tell that a model has seen some results."""
     results = tuple(results)
     for result in results:  # first: an interrupt may keep them from being told
-        result.desk.will_tell((result.entry,))
+        result.teller.will_tell((result.entry,))
     for result in results:
         result.delivered()
 

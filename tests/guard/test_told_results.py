@@ -48,8 +48,8 @@ def refunded(guard: Guard, order: str, turn: str) -> None:
 
 
 def renewed(guard: Guard) -> int:
-    assert guard._desk._leases is not None
-    return len(guard._desk._leases._held)
+    assert guard._desk._ends._leases is not None
+    return len(guard._desk._ends._leases._held)
 
 
 def test_a_call_that_ends_after_its_run_waits_for_nobody(guard: Guard) -> None:
@@ -211,9 +211,9 @@ def test_an_idempotent_tool_that_was_called_again_waits_for_no_person(
         again = guard.begin(Call("refund", "toolu_1x", {}, None, "first"))
         assert isinstance(again, Attempt)
         assert attempt.entry is not None
-        assert guard._desk._leases is not None
+        assert guard._desk._ends._leases is not None
         with caplog.at_level(logging.WARNING):
-            assert guard._desk._leases._renew(attempt.entry)
+            assert guard._desk._ends._leases._renew(attempt.entry)
         again.returned("done")
     assert "waits for a person" not in caplog.text
     assert (states(guard), renewed(guard)) == ({State.COMPLETED: 1}, 0)
