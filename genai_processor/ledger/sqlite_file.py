@@ -16,6 +16,9 @@ from genai_processor.ledger.bookkeeper import Bookkeeper
 from genai_processor.ledger.tables import SCHEMA, SCHEMA_VERSION
 from genai_processor.ledger.texts import as_utf8
 
+_COARSEST_NS: Final = 2 * 10**9
+"""No usual file system tells the time of a change less exactly."""
+
 _APPLICATION: Final = 0x67656E61  # "gena", in the header of the file: it is a ledger, and no other application's
 
 
@@ -27,13 +30,15 @@ class Opened:
         connection: The connection; transactions are begun and ended by hand.
         path: The file that was opened.
         identity: Which file that was.
-        beside: Which two of SQLite's own stood beside it; they stay the same for as long as anybody has it open.
+        real: The same without symbolic links: beside that one SQLite keeps two files of its own.
+        beside: Which these were; they stay the same for as long as anybody has it open.
         books: The bookkeeper, once there is one.
     """
 
     connection: sqlite3.Connection
     path: str
     identity: tuple[int, int] | None
+    real: str
     beside: tuple[tuple[int, int] | None, ...]
     books: Bookkeeper | None = None
 
@@ -43,7 +48,7 @@ class Opened:
 
     def is_cut_off(self) -> bool:
         """Whether a file beside it was removed: whoever opens it from now on sees nothing of what is written here."""
-        return any(before is not None and now != before for before, now in zip(self.beside, _beside(self.path), strict=True))
+        return any(before is not None and now != before for before, now in zip(self.beside, _beside(self.real), strict=True))
 
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """Run a statement; see `genai_processor.ledger.tables.Execute`. What UTF-8 cannot hold is escaped."""
@@ -85,7 +90,8 @@ def open_file(path: str, timeout: float, *, create: bool, known: tuple[int, int]
                 raise lost(path)
             _make(connection, path, timeout, create=create)
         connection.execute("PRAGMA synchronous=FULL")
-        return Opened(connection, path, _identity(path), _beside(path))
+        real = os.path.realpath(path)
+        return Opened(connection, path, _identity(path), real, _beside(real))
     except BaseException:
         connection.close()
         raise
@@ -160,6 +166,17 @@ def _identity(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def state_of_folder(path: str) -> tuple[int, int, int] | None:
+    """Return what changes whenever a file comes or goes in the folder of a file; None where that cannot be told."""
+    try:
+        found = os.stat(os.path.dirname(path))
+    except OSError:
+        return None
+    # What comes and goes within one tick of the file system's clock leaves the time as it is.
+    settled = time.time_ns() - found.st_mtime_ns > _COARSEST_NS
+    return (found.st_dev, found.st_ino, found.st_mtime_ns) if settled else None
 
 
 def _beside(path: str) -> tuple[tuple[int, int] | None, ...]:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from genai_processor.errors import LedgerError, LedgerUnavailableError, UnknownEntryError
 from genai_processor.forks import call_before_fork, call_in_child, guard_with_lock, let_forks_pass
 from genai_processor.ledger.bookkeeper import Bookkeeper
-from genai_processor.ledger.sqlite_file import Opened, lost, open_file
+from genai_processor.ledger.sqlite_file import Opened, lost, open_file, state_of_folder
 from genai_processor.ledger.tables import Tables
 
 _T = TypeVar("_T")
@@ -46,6 +46,7 @@ class Transactions:
         self._rejected = 0
         self._identity: tuple[int, int] | None = None  # which file it is, once it was opened
         self._cut_off = False  # from what other processes see of it
+        self._folder: tuple[int, int, int] | None = None  # when that was last looked into
         self._busy = False
         self._postponed: deque[Callable[[Bookkeeper], object]] = deque()
         self._writing, self._reading = Side(), Side()
@@ -144,13 +145,17 @@ class Transactions:
             self._shut = False  # before it is: a fork that met this would otherwise not know
             opened = open_file(self._path, self._timeout, create=self._create, known=self._identity)
             self._identity, side.opened = opened.identity, opened
+            self._folder = None
         return side.opened
 
     def _is_cut_off(self) -> bool:
         """Whether what either connection writes or reads is nobody else's any more; it stays like that."""
-        for opened in (self._writing.opened, self._reading.opened):
-            if opened is not None and not opened.is_gone() and opened.is_cut_off():
+        both = [opened for opened in (self._writing.opened, self._reading.opened) if opened is not None]
+        folder = state_of_folder(both[0].real) if both else None  # one look, in place of one at each file
+        if folder is None or folder != self._folder:
+            if any(not opened.is_gone() and opened.is_cut_off() for opened in both):
                 self._cut_off = True
+            self._folder = folder
         return self._cut_off
 
     def _give_up(self, opened: Opened) -> None:

@@ -394,11 +394,22 @@ def test_a_file_that_has_lost_what_ran_is_not_taken_for_one_in_which_nothing_ran
     assert how == "replaced" or not Path(path).exists() or Path(path).stat().st_size == 0
 
 
+@pytest.mark.parametrize("through", ["", "a link"])
+@pytest.mark.parametrize("settled", [False, True])
 @pytest.mark.parametrize("look_first", [False, True])
 @pytest.mark.parametrize("removed", [("-wal",), ("-shm",), ("-wal", "-shm")])
-def test_who_writes_what_nobody_else_will_see_is_told_so(path: str, removed: tuple[str, ...], look_first: bool) -> None:
-    ledger = SQLiteLedger(path)
+def test_who_writes_what_nobody_else_will_see_is_told_so(
+    tmp_path: Path, path: str, removed: tuple[str, ...], look_first: bool, settled: bool, through: str
+) -> None:
+    if through:
+        (tmp_path / "links").mkdir()
+        (tmp_path / "links" / "ledger.db").symlink_to(path)
+    ledger = SQLiteLedger(tmp_path / "links" / "ledger.db" if through else path)
     entry = granted(ledger, 1).entry
+    ledger.counts()
+    if settled:  # nothing has come or gone there for long, so that one look at the folder is enough
+        os.utime(Path(path).parent, (1_600_000_000, 1_600_000_000))
+        ledger.counts()
     for suffix in removed:
         Path(path + suffix).unlink()
     if "-wal" not in removed:  # where another process writes, too, from now on, it and this one write over each other
